@@ -1,0 +1,78 @@
+# Everyday commands. `make` lists them; PYTHON chooses the interpreter (3.11 or newer) and CMAKE_ARGS reaches CMake.
+# Every path is relative: the folder of the checkout may have any name.
+
+PYTHON ?= python3
+PIP := .venv/bin/python -m pip --disable-pip-version-check
+export PROMPT_TEXT := $(value PROMPT)
+
+# With the folders, so that a file that was removed counts as a change too.
+SOURCES := $(wildcard pyproject.toml CMakeLists.txt README.md LICENSE cmake/* vendor/PIN) \
+	$(shell find native python -name __pycache__ -prune -o -print)
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.DEFAULT_GOAL := help
+.PHONY: help venv provision build install chat test lint types unit bench sdist wheel clean FORCE
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+venv: .venv/made ## make .venv with the tools that a build needs
+
+provision: .venv/made ## fill vendor/llama.cpp
+	@.venv/bin/python vendor/provision.py
+
+install: .venv/installed ## build causerie with llama.cpp and install it into .venv
+
+build: install ## the same as install
+
+chat: .venv/installed ## chat in the terminal; PROMPT="..." asks one question
+	@if [ -n "$$PROMPT_TEXT" ]; then .venv/bin/causerie chat "$$PROMPT_TEXT"; else .venv/bin/causerie chat; fi
+
+test: lint types unit ## all that CI checks: lint, types and tests
+
+lint: .venv/installed ## ruff: rules and format
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types: .venv/installed ## mypy --strict
+	.venv/bin/mypy
+
+unit: .venv/installed ## the tests alone; ARGS="-k name" reaches pytest
+	.venv/bin/python -m pytest tests $(ARGS)
+
+bench: .venv/installed ## the benchmarks; ARGS="-k name" reaches pytest
+	.venv/bin/python -m pytest benchmarks $(ARGS)
+
+sdist: .venv/made .venv/settings ## a source distribution in dist/
+	.venv/bin/python -m build --sdist --no-isolation
+
+wheel: .venv/made .venv/settings ## a wheel in dist/, compiled for this machine
+	.venv/bin/python -m build --wheel --no-isolation
+
+clean: ## remove all that was made, except vendor/llama.cpp and the download cache
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+
+# The build tools come before the package: pip's own isolated build environment has a new path each time, at which
+# CMake would configure, and ninja compile, everything again.
+.venv/made: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: make needs Python 3.11 or newer")'
+	@echo "Making .venv"
+	@$(PYTHON) -m venv .venv
+	@.venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > .venv/build-requirements.txt
+	@$(PIP) install --quiet --requirement .venv/build-requirements.txt build cmake ninja
+	@touch $@
+
+# What no file's date shows: the pin of llama.cpp and the options for CMake. Unchanged text keeps its date.
+.venv/settings: .venv/made FORCE
+	@.venv/bin/python vendor/provision.py --quiet
+	@{ git ls-files --stage vendor/llama.cpp 2>/dev/null; echo "CMAKE_ARGS=$$CMAKE_ARGS"; } > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+# The stamp's date is the build's start, and the build writes nothing beside the sources: a file that is edited
+# meanwhile is newer, and nothing else is.
+.venv/installed: .venv/made .venv/settings $(SOURCES)
+	@echo "Building causerie and installing it into .venv (the first time compiles llama.cpp: some 5 minutes on 2 cores)"
+	@touch $@.new
+	@PYTHONDONTWRITEBYTECODE=1 $(PIP) install --quiet --no-build-isolation ".[dev]"
+	@mv $@.new $@

@@ -1,0 +1,82 @@
+# llama.cpp as a subdirectory: which of its options we preset, and how its libraries get into the package.
+
+set(LLAMA_DIR "${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp")
+if (NOT EXISTS "${LLAMA_DIR}/CMakeLists.txt")
+    message(FATAL_ERROR "vendor/llama.cpp is empty; run: python vendor/provision.py")
+endif()
+
+# The commit: git knows it in a checkout; a source distribution has no git and carries it in vendor/PIN.
+set(LLAMA_COMMIT "")
+if (EXISTS "${LLAMA_DIR}/.git")
+    find_package(Git QUIET)
+    if (Git_FOUND)
+        execute_process(
+            COMMAND "${GIT_EXECUTABLE}" rev-parse HEAD
+            WORKING_DIRECTORY "${LLAMA_DIR}"
+            OUTPUT_VARIABLE LLAMA_COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    endif()
+endif()
+if (NOT LLAMA_COMMIT)
+    file(STRINGS "${CMAKE_CURRENT_SOURCE_DIR}/vendor/PIN" LLAMA_COMMIT LIMIT_COUNT 1)
+endif()
+string(SUBSTRING "${LLAMA_COMMIT}" 0 9 LLAMA_BUILD_COMMIT)
+set(LLAMA_BUILD_NUMBER 0)
+
+set(LLAMA_BUILD_COMMON ON CACHE BOOL "chat templates and their parsers live in llama-common")
+set(LLAMA_BUILD_MTMD ON CACHE BOOL "images and audio")
+set(LLAMA_OPENSSL OFF CACHE BOOL "causerie downloads nothing from C++")
+set(LLAMA_BUILD_TOOLS ${CAUSERIE_BUILD_TOOLS} CACHE BOOL "")
+set(LLAMA_BUILD_SERVER ${CAUSERIE_BUILD_TOOLS} CACHE BOOL "")
+set(LLAMA_BUILD_TESTS ${CAUSERIE_BUILD_TOOLS} CACHE BOOL "")
+set(LLAMA_BUILD_EXAMPLES OFF CACHE BOOL "")
+set(LLAMA_BUILD_APP OFF CACHE BOOL "")
+set(BUILD_SHARED_LIBS ON CACHE BOOL "")
+
+# A GGML_ASSERT that fires inside a guarded call leaves through ggml's C frames as an exception (native/src/guard.h).
+if (NOT MSVC)
+    add_compile_options("$<$<COMPILE_LANGUAGE:C>:-fexceptions>")
+endif()
+
+add_subdirectory(vendor/llama.cpp EXCLUDE_FROM_ALL)
+
+# Every shared library llama.cpp defines, whichever backends were chosen.
+function(causerie_collect_libraries dir out)
+    get_property(targets DIRECTORY "${dir}" PROPERTY BUILDSYSTEM_TARGETS)
+    get_property(children DIRECTORY "${dir}" PROPERTY SUBDIRECTORIES)
+    set(found "")
+    foreach (target IN LISTS targets)
+        get_target_property(type ${target} TYPE)
+        if (type STREQUAL "SHARED_LIBRARY" OR type STREQUAL "MODULE_LIBRARY")
+            list(APPEND found ${target})
+        endif()
+    endforeach()
+    foreach (child IN LISTS children)
+        causerie_collect_libraries("${child}" below)
+        list(APPEND found ${below})
+    endforeach()
+    set(${out} ${found} PARENT_SCOPE)
+endfunction()
+causerie_collect_libraries("${LLAMA_DIR}" LLAMA_LIBRARIES)
+list(FILTER LLAMA_LIBRARIES EXCLUDE REGEX "(-impl|server-context|^test-|^export-)")
+
+if (APPLE)
+    set(origin "@loader_path")
+else()
+    set(origin "$ORIGIN")
+endif()
+foreach (target IN LISTS LLAMA_LIBRARIES)
+    # Version suffixes are symbolic links, which wheels cannot hold.
+    set_property(TARGET ${target} PROPERTY VERSION)
+    set_property(TARGET ${target} PROPERTY SOVERSION)
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "${origin}")
+    get_target_property(type ${target} TYPE)
+    if (type STREQUAL "SHARED_LIBRARY")
+        # A name of our own: the loader takes a library that another package has loaded under the same soname for ours.
+        set_target_properties(${target} PROPERTIES OUTPUT_NAME "causerie-${target}")
+    endif()
+    install(TARGETS ${target}
+        LIBRARY DESTINATION causerie/lib COMPONENT causerie
+        RUNTIME DESTINATION causerie/lib COMPONENT causerie
+        ARCHIVE DESTINATION causerie/lib COMPONENT causerie-unused EXCLUDE_FROM_ALL)
+endforeach()
+install(FILES "${LLAMA_DIR}/LICENSE" DESTINATION causerie/licenses RENAME LICENSE-llama.cpp COMPONENT causerie)

@@ -1,0 +1,1 @@
+"""Reads C headers and writes the cffi module, its exception guard and its type stub."""

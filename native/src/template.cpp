@@ -1,0 +1,124 @@
+// Chat templates: llama.cpp's Jinja engine and its knowledge of tool and thinking formats, with JSON in and out.
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "causerie.h"
+#include "chat.h"
+#include "guard.h"
+#include "json.h"
+
+struct causerie_template {
+    common_chat_templates_ptr templates;
+};
+
+namespace {
+
+char * copy_out(const std::string & text) {
+    char * out = static_cast<char *>(std::malloc(text.size() + 1));
+    if (out == nullptr) {
+        throw std::bad_alloc();
+    }
+    std::memcpy(out, text.c_str(), text.size() + 1);
+    return out;
+}
+
+common_chat_templates_inputs read_inputs(const common_json & json) {
+    common_chat_templates_inputs inputs;
+    inputs.messages = common_chat_msgs_parse_oaicompat(json.at("messages"));
+    if (json.contains("tools")) {
+        inputs.tools = common_chat_tools_parse_oaicompat(json.at("tools"));
+    }
+    inputs.tool_choice = common_chat_tool_choice_parse_oaicompat(json.value("tool_choice", "auto"));
+    inputs.parallel_tool_calls = json.value("parallel_tool_calls", false);
+    inputs.add_generation_prompt = json.value("add_generation_prompt", true);
+    inputs.enable_thinking = json.value("enable_thinking", true);
+    inputs.reasoning_format = common_reasoning_format_from_name(json.value("reasoning_format", "none"));
+    inputs.json_schema = json.value("json_schema", "");
+    inputs.grammar = json.value("grammar", "");
+    if (json.contains("continue_final_message")) {
+        inputs.continue_final_message = common_chat_continuation_parse(json.at("continue_final_message"));
+    }
+    if (json.contains("kwargs")) {
+        for (const auto & [key, value] : json.at("kwargs").items()) {
+            inputs.chat_template_kwargs[key] = value.dump();
+        }
+    }
+    if (json.contains("now")) {  // seconds since the epoch, for templates that print the date
+        inputs.now = std::chrono::system_clock::time_point(std::chrono::seconds(json.at("now").get<int64_t>()));
+    }
+    return inputs;
+}
+
+common_json write_params(const common_chat_params & params) {
+    common_json out = common_json::object();
+    out["prompt"] = params.prompt;
+    out["format"] = std::string(common_chat_format_name(params.format));
+    out["grammar"] = params.grammar;
+    out["grammar_lazy"] = params.grammar_lazy;
+    out["generation_prompt"] = params.generation_prompt;
+    out["supports_thinking"] = params.supports_thinking;
+    out["thinking_start_tag"] = params.thinking_start_tag;
+    out["thinking_end_tags"] = params.thinking_end_tags;
+    out["preserved_tokens"] = params.preserved_tokens;
+    out["stops"] = params.additional_stops;
+    common_json triggers = common_json::array();
+    for (const auto & trigger : params.grammar_triggers) {
+        common_json entry = common_json::object();
+        entry["type"] = static_cast<int>(trigger.type);
+        entry["value"] = trigger.value;
+        entry["token"] = static_cast<int>(trigger.token);
+        triggers.push_back(entry);
+    }
+    out["grammar_triggers"] = triggers;
+    out["parser"] = params.parser;
+    return out;
+}
+
+}  // namespace
+
+causerie_template * causerie_template_new(
+    const llama_model * model, const char * source, const char * bos_token, const char * eos_token) {
+    return causerie_guarded<causerie_template *>(
+        __func__,
+        [&] {
+            auto result = std::make_unique<causerie_template>();
+            result->templates = common_chat_templates_init(model, source, bos_token, eos_token);
+            return result.release();
+        },
+        nullptr);
+}
+
+void causerie_template_free(causerie_template * tmpl) { delete tmpl; }
+
+char * causerie_template_apply(const causerie_template * tmpl, const char * inputs_json) {
+    return causerie_guarded<char *>(
+        __func__,
+        [&] {
+            const auto inputs = read_inputs(common_json::parse(inputs_json));
+            const auto params = common_chat_templates_apply(tmpl->templates.get(), inputs);
+            return copy_out(write_params(params).dump_safe());
+        },
+        nullptr);
+}
+
+char * causerie_template_caps(const causerie_template * tmpl) {
+    return causerie_guarded<char *>(
+        __func__,
+        [&] {
+            common_json out = common_json::object();
+            for (const auto & [name, value] : common_chat_templates_get_caps(tmpl->templates.get())) {
+                out[name] = value;
+            }
+            out["supports_thinking"] = common_chat_templates_support_enable_thinking(tmpl->templates.get());
+            return copy_out(out.dump());
+        },
+        nullptr);
+}
+
+void causerie_string_free(char * text) { std::free(text); }

@@ -1,0 +1,69 @@
+"""Loads the extension module, starts llama.cpp once, and carries its log into `logging`.
+
+Every other file of this floor takes `ffi` and `lib` from here, so nothing runs before llama.cpp is started.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+
+PACKAGE_DIR = Path(__file__).resolve().parent.parent
+
+if sys.platform == "win32":
+    os.add_dll_directory(str(PACKAGE_DIR / "lib"))
+
+from causerie._native import ffi, lib  # noqa: E402
+
+__all__ = ["LIBRARY_DIR", "drain_log", "ffi", "lib", "logger", "path_bytes"]
+
+LIBRARY_DIR = PACKAGE_DIR / "lib"
+
+logging.getLogger("causerie").addHandler(logging.NullHandler())
+logger = logging.getLogger("causerie.llama")
+
+_LEVELS = {
+    lib.GGML_LOG_LEVEL_DEBUG: logging.DEBUG,
+    lib.GGML_LOG_LEVEL_INFO: logging.INFO,
+    lib.GGML_LOG_LEVEL_WARN: logging.WARNING,
+    lib.GGML_LOG_LEVEL_ERROR: logging.ERROR,
+}
+_RECORD_BYTES = 4096
+_drain_lock = threading.Lock()
+_record = ffi.new("char[]", _RECORD_BYTES)
+_level = ffi.new("int *")
+
+
+def drain_log() -> None:
+    """Hand what llama.cpp has logged since the last call to the logger "causerie.llama"."""
+    if not lib.causerie_log_pending():
+        return
+    # A handler may use causerie itself: then, as when another thread is draining, the records wait for the next call.
+    if not _drain_lock.acquire(blocking=False):
+        return
+    try:
+        while lib.causerie_log_read(_record, _RECORD_BYTES, _level):
+            level = _LEVELS.get(_level[0], logging.DEBUG)
+            if logger.isEnabledFor(level):
+                text = ffi.string(_record).decode("utf-8", "replace").rstrip()
+                if text:
+                    logger.log(level, "%s", text)
+    finally:
+        _drain_lock.release()
+
+
+def path_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The path as llama.cpp opens it: UTF-8 on Windows, the file system's own bytes elsewhere."""
+    raw = os.fspath(path).encode("utf-8") if sys.platform == "win32" else os.fsencode(path)
+    if b"\0" in raw:
+        raise ValueError(f"path contains a NUL character: {path!r}")
+    return raw
+
+
+lib.causerie_init()
+# Where backends are plugins they are loaded from beside our own libraries; elsewhere this finds nothing to do.
+lib.ggml_backend_load_all_from_path(path_bytes(LIBRARY_DIR))
+drain_log()

@@ -1,0 +1,133 @@
+"""Chat templates as llama.cpp renders them: messages in, prompt text and what the reply must look like out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from causerie.errors import TemplateError
+from causerie.llama._errors import check
+from causerie.llama._handle import Handle, Resource
+from causerie.llama._lib import drain_log, ffi, lib
+
+if TYPE_CHECKING:
+    from causerie.llama.model import Model
+
+__all__ = ["Template"]
+
+
+class Template(Handle):
+    """A Jinja chat template, run by llama.cpp's own engine. Needs no weights.
+
+    Args:
+        source: the Jinja text.
+        bos_token, eos_token: text of those tokens, for templates that use them.
+
+    Raises:
+        TemplateError: the source is not valid Jinja.
+    """
+
+    def __init__(self, source: str, *, bos_token: str = "", eos_token: str = "") -> None:
+        if not source.strip():
+            raise TemplateError("the chat template is empty")
+        self._open(None, source, bos_token, eos_token)
+
+    @classmethod
+    def from_model(cls, model: Model, name: str | None = None) -> Template:
+        """The template in the model's file.
+
+        Args:
+            model: the model.
+            name: a named template such as "tool_use"; None: the default one.
+
+        Raises:
+            TemplateError: the file has no such template.
+        """
+        source = model.chat_template(name)
+        if source is None:
+            which = "chat template" if name is None else f"chat template named {name!r}"
+            raise TemplateError(f"the model's file has no {which}: give one, as Template(source)")
+        vocab = model.vocab
+        self = cls.__new__(cls)
+        bos, eos = ("" if t is None else vocab.text(t) for t in (vocab.bos, vocab.eos))
+        self._open(model, source, bos, eos)
+        return self
+
+    def _open(self, model: Model | None, source: str, bos: str, eos: str) -> None:
+        self.source = source
+        texts = [t.encode() for t in (source, bos, eos)]
+        if any(b"\0" in t for t in texts):
+            raise TemplateError("the chat template contains a NUL character")
+        pointer = lib.causerie_template_new(ffi.NULL, *texts)
+        check("reading the chat template", TemplateError)
+        drain_log()
+        parent = None if model is None else model._resource
+        self._own(Resource("template", pointer, lib.causerie_template_free, parent), model)
+
+    @staticmethod
+    def _take(text: Any) -> dict[str, Any]:
+        try:
+            result: dict[str, Any] = json.loads(ffi.string(text).decode("utf-8", "replace"))
+        finally:
+            lib.causerie_string_free(text)
+        return result
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: str = "auto",
+        parallel_tool_calls: bool = False,
+        thinking: bool = True,
+        add_generation_prompt: bool = True,
+        kwargs: Mapping[str, Any] | None = None,
+        now: int | None = None,
+    ) -> dict[str, Any]:
+        """Render messages (common_chat_templates_apply).
+
+        Args:
+            messages: OpenAI-shaped dicts.
+            tools: OpenAI-shaped tool definitions.
+            tool_choice: "auto", "none" or "required".
+            parallel_tool_calls: whether the reply may hold several calls.
+            thinking: whether the template's thinking mode is on, where it has one.
+            add_generation_prompt: end with the start of an assistant's turn.
+            kwargs: variables for the template.
+            now: seconds since the epoch, for templates that print the date; None: the present.
+
+        Returns:
+            "prompt" (text), "stops" (strings), "grammar", "grammar_lazy", "grammar_triggers", "preserved_tokens",
+            "generation_prompt", "format", "parser", "supports_thinking", "thinking_start_tag", "thinking_end_tags".
+
+        Raises:
+            TemplateError: the template refused the messages, or they are malformed.
+        """
+        inputs: dict[str, Any] = {
+            "messages": [dict(m) for m in messages],
+            "tool_choice": tool_choice,
+            "parallel_tool_calls": parallel_tool_calls,
+            "enable_thinking": thinking,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        if tools:
+            inputs["tools"] = [dict(t) for t in tools]
+        if kwargs:
+            inputs["kwargs"] = dict(kwargs)
+        if now is not None:
+            inputs["now"] = now
+        raw = json.dumps(inputs, ensure_ascii=False).encode()
+        with self._resource as pointer:
+            text = lib.causerie_template_apply(pointer, raw)
+            check("rendering the chat template", TemplateError)
+        drain_log()
+        return self._take(text)
+
+    @property
+    def capabilities(self) -> dict[str, bool]:
+        """What the template can express, as llama.cpp found out by rendering probes."""
+        with self._resource as pointer:
+            text = lib.causerie_template_caps(pointer)
+            check("reading the template's capabilities", TemplateError)
+        return self._take(text)

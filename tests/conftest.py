@@ -1,0 +1,26 @@
+"""Fixtures that every floor's tests share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The chat model of the tests, fetched once per machine into the user's own cache."""
+    from causerie import models
+
+    return models.resolve("smollm2")
+
+
+@pytest.fixture
+def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder (not created yet) that stands in for the user's during one test."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("CAUSERIE_CACHE_DIR", str(folder))
+    return folder
