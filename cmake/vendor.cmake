@@ -79,4 +79,16 @@ foreach (target IN LISTS LLAMA_LIBRARIES)
         RUNTIME DESTINATION causerie/lib COMPONENT causerie
         ARCHIVE DESTINATION causerie/lib COMPONENT causerie-unused EXCLUDE_FROM_ALL)
 endforeach()
-install(FILES "${LLAMA_DIR}/LICENSE" DESTINATION causerie/licenses RENAME LICENSE-llama.cpp COMPONENT causerie)
+
+# The licences of what those libraries contain.
+file(READ "${LLAMA_DIR}/vendor/hash/xxhash/xxhash.h" xxhash_header)
+string(FIND "${xxhash_header}" "*/" xxhash_end)
+string(SUBSTRING "${xxhash_header}" 0 ${xxhash_end} xxhash_licence)
+file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/LICENSE-xxHash" "${xxhash_licence}*/\n")
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/LICENSE-xxHash" DESTINATION causerie/licenses COMPONENT causerie)
+foreach (pair IN ITEMS LICENSE=llama.cpp licenses/LICENSE-jsonhpp=jsonhpp vendor/cpp-httplib/LICENSE=cpp-httplib)
+    string(REPLACE "=" ";" pair "${pair}")
+    list(GET pair 0 file)
+    list(GET pair 1 name)
+    install(FILES "${LLAMA_DIR}/${file}" DESTINATION causerie/licenses RENAME LICENSE-${name} COMPONENT causerie)
+endforeach()

@@ -52,6 +52,10 @@ class ModelLoadError(CauserieError, OSError):
     Attributes: ``path`` (str), ``size`` (bytes, None if there is no file), ``reason`` (llama.cpp's own words).
     """
 
+    path: str | None = None
+    size: int | None = None
+    reason: str = ""
+
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
@@ -68,8 +72,11 @@ class NativeError(CauserieError, RuntimeError):
 class OutOfMemoryError(CauserieError, MemoryError):
     """A model or a context would not fit into the memory that is free.
 
-    Attributes: ``needed`` and ``available``, both in bytes.
+    Attributes: ``needed`` and ``available``, both in bytes; None where llama.cpp ran out by itself.
     """
+
+    needed: int | None = None
+    available: int | None = None
 
 
 class ContextOverflowError(CauserieError, ValueError):
@@ -78,6 +85,10 @@ class ContextOverflowError(CauserieError, ValueError):
     Attributes: ``needed`` and ``available`` (tokens), ``kind`` ("too_long" or "full").
     """
 
+    needed: int | None = None
+    available: int | None = None
+    kind: str = ""
+
 
 class CacheFullError(CauserieError, RuntimeError):
     """llama.cpp found no KV cache slot for a batch; nothing of the batch was evaluated."""
@@ -85,6 +96,8 @@ class CacheFullError(CauserieError, RuntimeError):
 
 class DecodeError(CauserieError, RuntimeError):
     """llama_decode or llama_encode failed. Attribute: ``code`` (llama.cpp's return value)."""
+
+    code: int = 0
 
 
 class ClosedError(CauserieError, RuntimeError):
@@ -105,6 +118,8 @@ class GrammarError(CauserieError, ValueError):
 
 class SchemaError(CauserieError, ValueError):
     """A JSON schema cannot be enforced. Attribute: ``path`` (JSON path of the offending part)."""
+
+    path: str = ""
 
 
 class ToolError(CauserieError, RuntimeError):

@@ -1,0 +1,251 @@
+// Tests of the shim without Python, built with sanitizers (`make sanitize`). Prints one line and exits 0, or stops at
+// the first expectation that does not hold.
+
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "causerie.h"
+#include "causerie_callbacks.h"
+#include "guard.h"
+
+namespace {
+
+int expectations = 0;
+
+void expect(bool holds, const char * what, int line) {
+    ++expectations;
+    if (!holds) {
+        std::fprintf(stderr, "line %d: expected %s\n", line, what);
+        std::exit(1);
+    }
+}
+
+#define EXPECT(condition) expect((condition), #condition, __LINE__)
+
+bool contains(const char * text, const char * part) { return std::strstr(text, part) != nullptr; }
+
+std::vector<std::string> drain() {
+    std::vector<std::string> found;
+    char text[256];
+    int level = 0;
+    while (causerie_log_read(text, sizeof text, &level)) {
+        found.emplace_back(text);
+    }
+    return found;
+}
+
+}  // namespace
+
+// What Python implements in the module.
+static std::atomic<int> live_samplers{0};
+bool causerie_py_progress(float, void * handle) { return handle != nullptr; }
+bool causerie_py_eval(ggml_tensor *, bool, void *) { return true; }
+void causerie_py_sampler_apply(llama_token_data_array * candidates, void *) {
+    candidates->selected = static_cast<int64_t>(candidates->size) - 1;
+}
+void causerie_py_sampler_accept(llama_token, void *) {}
+void causerie_py_sampler_reset(void *) {}
+void * causerie_py_sampler_clone(void * handle) {
+    if (*static_cast<int *>(handle) < 0) {
+        return nullptr;
+    }
+    ++live_samplers;
+    return handle;
+}
+void causerie_py_sampler_free(void *) { --live_samplers; }
+
+static void exceptions_become_errors_of_the_thread() {
+    const int r = causerie_guarded<int>("f", []() -> int { throw std::runtime_error("reason"); }, -7);
+    EXPECT(r == -7);
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
+    EXPECT(contains(causerie_error_message(), "f: reason"));
+    std::thread([] { EXPECT(causerie_error_code() == CAUSERIE_ERROR_NONE); }).join();
+    EXPECT(causerie_guarded<int>("g", [] { return 5; }, 0) == 5);
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_NONE);
+    causerie_guarded_void("h", [] { throw 1; });
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
+    causerie_guarded_void("i", [] { throw std::bad_alloc(); });
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_MEMORY);
+}
+
+static void a_failed_assertion_does_not_end_the_process() {
+    causerie_guarded_void("f", [] { GGML_ASSERT(1 == 2); });
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_ABORT);
+    EXPECT(contains(causerie_error_message(), "1 == 2"));
+    causerie_guarded_void("outer", [] {
+        causerie_guarded_void("inner", [] { GGML_ABORT("deep"); });
+        EXPECT(causerie_error_code() == CAUSERIE_ERROR_ABORT);
+    });
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_ABORT);  // an inner failure is not forgotten by the outer call
+}
+
+static void a_failed_assertion_inside_llama_unwinds_through_c_frames() {
+    // ggml.c is C: the exception passes through its frames.
+    causerie_guarded_void("f", [] {
+        ggml_init_params params = {1024 * 1024, nullptr, false};
+        ggml_context * ctx = ggml_init(params);
+        ggml_tensor * a = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, 4);
+        ggml_tensor * b = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, 3);
+        try {
+            ggml_mul_mat(ctx, a, b);
+        } catch (...) {
+            ggml_free(ctx);
+            throw;
+        }
+    });
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_ABORT);
+}
+
+static void logs_are_kept_in_order_and_bounded() {
+    drain();
+    ggml_log_callback callback = nullptr;
+    void * data = nullptr;
+    llama_log_get(&callback, &data);
+    callback(GGML_LOG_LEVEL_INFO, "one ", data);
+    callback(GGML_LOG_LEVEL_CONT, "line\n", data);
+    callback(GGML_LOG_LEVEL_WARN, "two\n", data);
+    EXPECT(causerie_log_pending());
+    const auto lines = drain();
+    EXPECT(lines.size() == 2 && lines[0] == "one line\n" && lines[1] == "two\n");
+    EXPECT(!causerie_log_pending());
+
+    const uint64_t dropped = causerie_log_dropped();
+    for (int i = 0; i < 10000; ++i) {
+        callback(GGML_LOG_LEVEL_INFO, (std::to_string(i) + "\n").c_str(), data);
+    }
+    const auto kept = drain();
+    EXPECT(kept.back() == "9999\n");
+    EXPECT(causerie_log_dropped() - dropped + kept.size() == 10000);
+
+    callback(GGML_LOG_LEVEL_INFO, std::string(5000, 'x').c_str(), data);
+    EXPECT(drain().at(0).size() == 255);  // cut to the reader's buffer
+
+    causerie_guarded_void("f", [&] { callback(GGML_LOG_LEVEL_ERROR, "why\n", data); });
+    EXPECT(contains(causerie_error_log(), "why"));
+    causerie_guarded_void("g", [] {});
+    EXPECT(causerie_error_log()[0] == '\0');
+}
+
+static void many_threads_may_log() {
+    ggml_log_callback callback = nullptr;
+    void * data = nullptr;
+    llama_log_get(&callback, &data);
+    std::vector<std::thread> threads;
+    std::atomic<bool> done{false};
+    std::thread reader([&] {
+        while (!done) {
+            drain();
+        }
+    });
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 2000; ++i) {
+                callback(i % 3 ? GGML_LOG_LEVEL_INFO : GGML_LOG_LEVEL_CONT, "text\n", data);
+            }
+        });
+    }
+    for (auto & thread : threads) {
+        thread.join();
+    }
+    done = true;
+    reader.join();
+}
+
+static void cancel_flags() {
+    causerie_cancel * flag = causerie_cancel_new();
+    EXPECT(!causerie_cancel_get(flag));
+    causerie_cancel_set(flag, true);
+    EXPECT(causerie_cancel_get(flag));
+    causerie_cancel_free(flag);
+}
+
+static void files() {
+    EXPECT(causerie_file_open(-1, "rb") == nullptr);
+    std::FILE * temporary = std::tmpfile();
+    std::FILE * file = causerie_file_open(fileno(temporary), "rb");
+    EXPECT(file != nullptr && file != temporary);
+    causerie_file_close(file);
+    causerie_file_close(nullptr);
+    EXPECT(std::fputs("still open", temporary) >= 0);
+    std::fclose(temporary);
+}
+
+static void samplers() {
+    const std::vector<float> logits = {0.5f, 3.0f, -1.0f, 2.0f};
+    std::vector<llama_token_data> out(logits.size());
+    int64_t selected = -2;
+    const auto apply = [&](llama_sampler * s) {
+        return causerie_sampler_apply(s, logits.data(), static_cast<int64_t>(logits.size()), out.data(), &selected);
+    };
+    llama_sampler * greedy = llama_sampler_init_greedy();
+    EXPECT(apply(greedy) == 4 && out[static_cast<size_t>(selected)].id == 1);
+    llama_sampler_free(greedy);
+    llama_sampler * top_k = llama_sampler_init_top_k(2);
+    EXPECT(apply(top_k) == 2 && out[0].id == 1 && out[1].id == 3);
+    llama_sampler_free(top_k);
+
+    int handle = 1;
+    ++live_samplers;
+    llama_sampler * custom = causerie_sampler_custom(&handle);
+    EXPECT(apply(custom) == 4 && selected == 3);
+    llama_sampler * copy = llama_sampler_clone(custom);
+    EXPECT(live_samplers == 2);
+    llama_sampler_free(copy);
+    handle = -1;
+    EXPECT(causerie_guarded<llama_sampler *>("clone", [&] { return llama_sampler_clone(custom); }, nullptr) == nullptr);
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
+    llama_sampler_free(custom);
+    EXPECT(live_samplers == 0);
+}
+
+static void templates() {
+    EXPECT(causerie_template_new(nullptr, "{% if %}", "", "") == nullptr);
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
+    causerie_template * t = causerie_template_new(
+        nullptr, "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}", "<s>", "</s>");
+    EXPECT(t != nullptr);
+    char * result = causerie_template_apply(t, R"({"messages": [{"role": "user", "content": "h\u00e9"}]})");
+    EXPECT(result != nullptr && contains(result, "[user]hé"));
+    causerie_string_free(result);
+    for (const char * bad : {"", "{", "[]", "{}", R"({"messages": 1})", R"({"messages": [1]})",
+                             R"({"messages": [{"content": "x"}]})", R"({"messages": [], "kwargs": 3})",
+                             R"({"messages": [], "tools": {}})", R"({"messages": [], "now": "x"})"}) {
+        causerie_string_free(causerie_template_apply(t, bad));
+    }
+    char * caps = causerie_template_caps(t);
+    EXPECT(caps != nullptr && contains(caps, "supports_tools"));
+    causerie_string_free(caps);
+    causerie_template_free(t);
+}
+
+static void memory_needed() {
+    const llama_model_params model_params = llama_model_default_params();
+    const llama_context_params context_params = llama_context_default_params();
+    causerie_memory_need need = {};
+    EXPECT(!causerie_memory_needed("no such file", &model_params, &context_params, &need));
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
+}
+
+int main() {
+    causerie_init();
+    causerie_init();
+    exceptions_become_errors_of_the_thread();
+    a_failed_assertion_does_not_end_the_process();
+    a_failed_assertion_inside_llama_unwinds_through_c_frames();
+    logs_are_kept_in_order_and_bounded();
+    many_threads_may_log();
+    cancel_flags();
+    files();
+    samplers();
+    templates();
+    memory_needed();
+    EXPECT(contains(causerie_build_info(), "llama_commit"));
+    std::printf("shim: %d expectations hold\n", expectations);
+    return 0;
+}
