@@ -12,6 +12,7 @@
 #include "chat.h"
 #include "guard.h"
 #include "json.h"
+#include "large_stack.h"
 
 struct causerie_template {
     common_chat_templates_ptr templates;
@@ -88,21 +89,28 @@ causerie_template * causerie_template_new(
         __func__,
         [&] {
             auto result = std::make_unique<causerie_template>();
-            result->templates = common_chat_templates_init(model, source, bos_token, eos_token);
+            causerie::on_large_stack(
+                [&] { result->templates = common_chat_templates_init(model, source, bos_token, eos_token); });
             return result.release();
         },
         nullptr);
 }
 
-void causerie_template_free(causerie_template * tmpl) { delete tmpl; }
+void causerie_template_free(causerie_template * tmpl) {
+    causerie_guarded_void(__func__, [&] { causerie::on_large_stack([&] { delete tmpl; }); });
+}
 
 char * causerie_template_apply(const causerie_template * tmpl, const char * inputs_json) {
     return causerie_guarded<char *>(
         __func__,
         [&] {
-            const auto inputs = read_inputs(common_json::parse(inputs_json));
-            const auto params = common_chat_templates_apply(tmpl->templates.get(), inputs);
-            return copy_out(write_params(params).dump_safe());
+            char * out = nullptr;
+            causerie::on_large_stack([&] {
+                const auto inputs = read_inputs(common_json::parse(inputs_json));
+                const auto params = common_chat_templates_apply(tmpl->templates.get(), inputs);
+                out = copy_out(write_params(params).dump_safe());
+            });
+            return out;
         },
         nullptr);
 }
@@ -111,12 +119,16 @@ char * causerie_template_caps(const causerie_template * tmpl) {
     return causerie_guarded<char *>(
         __func__,
         [&] {
-            common_json out = common_json::object();
-            for (const auto & [name, value] : common_chat_templates_get_caps(tmpl->templates.get())) {
-                out[name] = value;
-            }
-            out["supports_thinking"] = common_chat_templates_support_enable_thinking(tmpl->templates.get());
-            return copy_out(out.dump());
+            char * out = nullptr;
+            causerie::on_large_stack([&] {
+                common_json caps = common_json::object();
+                for (const auto & [name, value] : common_chat_templates_get_caps(tmpl->templates.get())) {
+                    caps[name] = value;
+                }
+                caps["supports_thinking"] = common_chat_templates_support_enable_thinking(tmpl->templates.get());
+                out = copy_out(caps.dump());
+            });
+            return out;
         },
         nullptr);
 }

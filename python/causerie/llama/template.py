@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Template"]
 
+# llama.cpp's Jinja engine recurses: its stack (native/src/large_stack.h) suffices for any source of this size. The
+# largest template that llama.cpp ships has 20 KiB.
+_MAX_SOURCE_BYTES = 128 * 1024
+
 
 class Template(Handle):
     """A Jinja chat template, run by llama.cpp's own engine. Needs no weights.
@@ -57,6 +61,8 @@ class Template(Handle):
     def _open(self, model: Model | None, source: str, bos: str, eos: str) -> None:
         self.source = source
         texts = [t.encode() for t in (source, bos, eos)]
+        if len(texts[0]) > _MAX_SOURCE_BYTES:
+            raise TemplateError(f"the chat template has {len(texts[0])} bytes, more than {_MAX_SOURCE_BYTES}")
         if any(b"\0" in t for t in texts):
             raise TemplateError("the chat template contains a NUL character")
         pointer = lib.causerie_template_new(ffi.NULL, *texts)
