@@ -7,12 +7,12 @@ export PROMPT_TEXT := $(value PROMPT)
 
 # With the folders, so that a file that was removed counts as a change too.
 SOURCES := $(wildcard pyproject.toml CMakeLists.txt README.md LICENSE cmake/* vendor/PIN) \
-	$(shell find native python -name __pycache__ -prune -o -print)
+	$(shell find native python -name __pycache__ -prune -o -name _native.pyi -prune -o -print)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .DEFAULT_GOAL := help
-.PHONY: help venv provision build install chat test lint types unit bench sdist wheel clean FORCE
+.PHONY: help venv provision build install chat test lint types unit tools sanitize bench sdist wheel clean FORCE
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +23,7 @@ provision: .venv/made ## fill vendor/llama.cpp
 	@.venv/bin/python vendor/provision.py
 
 install: .venv/installed ## build causerie with llama.cpp and install it into .venv
+	@echo "causerie is installed; .venv/bin/causerie runs it"
 
 build: install ## the same as install
 
@@ -35,13 +36,21 @@ lint: .venv/installed ## ruff: rules and format
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 
-types: .venv/installed ## mypy --strict
+types: .venv/installed ## mypy --strict, with the stub that the build generated for the native module
+	@cmp -s .venv/lib/python*/site-packages/causerie/_native.pyi python/causerie/_native.pyi || \
+		cp .venv/lib/python*/site-packages/causerie/_native.pyi python/causerie/_native.pyi
 	.venv/bin/mypy
 
-unit: .venv/installed ## the tests alone; ARGS="-k name" reaches pytest
-	.venv/bin/python -m pytest tests $(ARGS)
+unit: .venv/tools sanitize ## the tests alone; ARGS="tests/llama -k name" reaches pytest
+	.venv/bin/python -m pytest $(or $(ARGS),tests)
 
-bench: .venv/installed ## the benchmarks; ARGS="-k name" reaches pytest
+tools: .venv/tools ## llama.cpp's own programs, as references for tests and benchmarks
+
+sanitize: .venv/tools ## the shim's tests and fuzzer under AddressSanitizer and UBSan; FUZZ_RUNS=2000
+	@. .venv/paths && .venv/bin/cmake --build "$$BUILD_DIR" --target shim_test shim_fuzz
+	@. .venv/paths && "$$BUILD_DIR/native/shim_test" && "$$BUILD_DIR/native/shim_fuzz" $(or $(FUZZ_RUNS),2000)
+
+bench: .venv/tools ## the benchmarks; ARGS="-k name" reaches pytest
 	.venv/bin/python -m pytest benchmarks $(ARGS)
 
 sdist: .venv/made .venv/settings ## a source distribution in dist/
@@ -76,3 +85,11 @@ clean: ## remove all that was made, except vendor/llama.cpp and the download cac
 	@touch $@.new
 	@PYTHONDONTWRITEBYTECODE=1 $(PIP) install --quiet --no-build-isolation ".[dev]"
 	@mv $@.new $@
+
+# llama.cpp's programs are further targets of the package's build folder: its libraries are compiled once.
+.venv/tools: .venv/installed
+	@echo "Building llama.cpp's programs for the tests"
+	@.venv/bin/python -c 'import glob; print("BUILD_DIR=" + glob.glob("build/*/CMakeCache.txt")[0].rpartition("/")[0])' > .venv/paths
+	@. .venv/paths && .venv/bin/cmake -DCAUSERIE_BUILD_TOOLS=ON "$$BUILD_DIR" > .venv/tools.log
+	@. .venv/paths && .venv/bin/cmake --build "$$BUILD_DIR" --target llama-bench llama-batched-bench llama-completion test-llama-archs
+	@touch $@
