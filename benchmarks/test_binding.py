@@ -42,13 +42,17 @@ def test_decode_128_tokens_in_a_python_loop_against_llama_bench(
     sampler_us: list[float] = []
 
     def ours() -> float:
-        with_sampling, without, us = map(float, output_of(sys.executable, PROGRAMS / "decode_loop.py", model_path, THREADS).split())
+        with_sampling, without, us = map(
+            float, output_of(sys.executable, PROGRAMS / "decode_loop.py", model_path, THREADS).split()
+        )
         sampled.append(with_sampling)
         sampler_us.append(us)
         return without
 
     def reference() -> float:
-        text = output_of(tools_dir / "llama-bench", "-m", model_path, "-p", 0, "-n", 128, "-r", 1, "-t", THREADS, "-o", "json")
+        text = output_of(
+            tools_dir / "llama-bench", "-m", model_path, "-p", 0, "-n", 128, "-r", 1, "-t", THREADS, "-o", "json"
+        )
         return float(json.loads(text)[0]["avg_ts"])
 
     compare(ours, reference, unit="tokens/s", rounds=7)

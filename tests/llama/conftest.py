@@ -35,10 +35,11 @@ def context(model: Model) -> Iterator[Context]:
 @pytest.fixture(scope="session")
 def tools_dir() -> Path:
     """Folder with llama.cpp's own programs, built from the vendored source by `make tools`."""
-    folder = Path(os.environ.get("CAUSERIE_TOOLS_DIR", ROOT / "build" / "tools" / "bin"))
-    if shutil.which("llama-completion", path=str(folder)) is None:
-        pytest.fail(f"llama.cpp's tools are not in {folder}: run `make tools`, or set CAUSERIE_TOOLS_DIR")
-    return folder
+    chosen = os.environ.get("CAUSERIE_TOOLS_DIR")
+    for folder in [Path(chosen)] if chosen else sorted((ROOT / "build").glob("*/bin")):
+        if shutil.which("llama-completion", path=str(folder)) is not None:
+            return folder
+    pytest.fail("llama.cpp's own programs are not built: run `make tools`, or set CAUSERIE_TOOLS_DIR")
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +47,9 @@ def tiny_models(tools_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     """One tiny random-weight model per architecture, by llama.cpp's name for it."""
     folder = tmp_path_factory.mktemp("tiny")
     subprocess.run(
-        [tools_dir / "test-llama-archs", "-o", folder], check=True, stdout=subprocess.DEVNULL,
+        [tools_dir / "test-llama-archs", "-o", folder],
+        check=True,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     return {path.name.removesuffix(".gguf"): path for path in sorted(folder.glob("*.gguf"))}

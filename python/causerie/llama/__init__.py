@@ -6,24 +6,41 @@ ggml-cpu.h, ggml-backend.h, ggml-opt.h, gguf.h, mtmd.h and mtmd-helper.h that is
 
 from causerie.llama._lib import ffi, lib
 from causerie.llama._memory_check import available_memory
+from causerie.llama.adapter import LoraAdapter
 from causerie.llama.batch import Batch
 from causerie.llama.context import Context, ContextPerf
+from causerie.llama.control_vector import ControlVector
 from causerie.llama.device import Device, buffer_types, devices
 from causerie.llama.memory import Memory
 from causerie.llama.model import Model
+from causerie.llama.quantize import QuantizeOptions, QuantizeReport, quantize
+from causerie.llama.sampler import Candidates, Sampler, SamplerChain, SamplerPerf
+from causerie.llama.state import State
+from causerie.llama.template import Template
 from causerie.llama.vocab import Vocab
 
 __all__ = [
     "Batch",
+    "Candidates",
     "Context",
     "ContextPerf",
+    "ControlVector",
     "Device",
+    "LoraAdapter",
     "Memory",
     "Model",
+    "QuantizeOptions",
+    "QuantizeReport",
+    "Sampler",
+    "SamplerChain",
+    "SamplerPerf",
+    "State",
+    "Template",
     "Vocab",
     "available_memory",
     "buffer_types",
     "devices",
     "ffi",
     "lib",
+    "quantize",
 ]

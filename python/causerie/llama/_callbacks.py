@@ -6,10 +6,12 @@ told to stop, and the code that made the call raises it again, with its tracebac
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from causerie.llama._lib import ffi
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Callback", "CustomSampler"]
 
@@ -21,6 +23,8 @@ class Callback:
         self.function = function
         self.error: BaseException | None = None
         self.handle = ffi.new_handle(self)
+        self.stopped = False
+        self.on_stop: Callable[[], object] = lambda: None
 
     def __call__(self, *args: Any) -> bool:
         """Call the function; False if it raised, or returned False."""
@@ -32,11 +36,19 @@ class Callback:
             self.error = error
             return False
 
+    def stop(self) -> None:
+        """Have the native side stop; the function is not called again."""
+        self.stopped = True
+        self.on_stop()
+
     def reraise(self) -> None:
         """Raise what the function raised, once."""
         error, self.error = self.error, None
-        if error is not None:
-            raise error
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback holds this frame: no cycle may keep the caller's objects
 
 
 class CustomSampler:
@@ -73,14 +85,26 @@ class CustomSampler:
 def causerie_py_progress(fraction: float, handle: Any) -> bool:
     """Loading: `fraction` in 0..1; False stops it."""
     callback: Callback = ffi.from_handle(handle)
-    return callback(fraction)
+    if not callback.stopped and not callback(fraction):
+        callback.stop()
+    return not callback.stopped
 
 
 @ffi.def_extern()
 def causerie_py_eval(tensor: Any, ask: bool, handle: Any) -> bool:
-    """Evaluation of one graph node: asked before (does the user want it?) and told after (False stops)."""
+    """Evaluation of one graph node: asked before (does the user want it?) and told after (False stops).
+
+    To ggml's scheduler False means that the graph is finished, and llama.cpp would take what was not computed for
+    output. So it is told to go on, and the context's cancel flag ends the evaluation.
+    """
     callback: Callback = ffi.from_handle(handle)
-    return callback(tensor, ask)
+    if callback.stopped:
+        return not ask
+    answer = callback(tensor, ask)
+    if callback.error is not None or not (ask or answer):
+        callback.stop()
+        return not ask
+    return answer
 
 
 @ffi.def_extern()

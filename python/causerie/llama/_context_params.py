@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.errors import OutOfMemoryError
 from causerie.llama._callbacks import Callback
-from causerie.llama._errors import check
+from causerie.llama._errors import call_log, check, out_of_memory
 from causerie.llama._lib import drain_log, ffi, lib, path_bytes
 from causerie.llama._memory_check import available_memory, format_bytes
-from causerie.llama._params import choice, ggml_type, uint
+from causerie.llama._params import choice, uint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from causerie.llama.model import Model
 
-__all__ = ["Attention", "FlashAttention", "Pooling", "RopeScaling", "build", "default_threads", "require_memory"]
+__all__ = ["Attention", "FlashAttention", "Pooling", "RopeScaling", "build", "create", "default_threads", "require_memory"]
 
 Pooling = Literal["unspecified", "none", "mean", "cls", "last", "rank"]
 Attention = Literal["unspecified", "causal", "non_causal"]
@@ -34,9 +34,16 @@ _ROPE_SCALING = {
     m: getattr(lib, f"LLAMA_ROPE_SCALING_TYPE_{m.upper()}")
     for m in ("unspecified", "none", "linear", "yarn", "longrope")
 }
+# Those that llama.cpp's own programs offer. Others are accepted, and then abort or read wild memory.
+_CACHE_TYPES = {
+    t: getattr(lib, f"GGML_TYPE_{t.upper()}")
+    for t in ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+}
 _INT32_MAX = 2**31 - 1
 # A context whose cache is surely smaller than this share of free memory is not simulated first.
 _SMALL_SHARE = 0.25
+_BYTES_PER_CELL = 128  # position, sequence ids, and the same again for a sliding window
+_CTX_PAD = 256  # llama.cpp rounds the cells of a stream up to a multiple
 
 
 def default_threads() -> int:
@@ -71,7 +78,7 @@ def build(
         threads if n_threads_batch is None else uint("n_threads_batch", n_threads_batch, 1, lib.GGML_MAX_N_THREADS)
     )
     params.kv_unified, params.embeddings = bool(kv_unified), bool(embeddings)
-    params.type_k, params.type_v = ggml_type("type_k", type_k), ggml_type("type_v", type_v)
+    params.type_k, params.type_v = choice("type_k", type_k, _CACHE_TYPES), choice("type_v", type_v, _CACHE_TYPES)
     params.pooling_type = choice("pooling", pooling, _POOLING)
     params.attention_type = choice("attention", attention, _ATTENTION)
     params.flash_attn_type = choice("flash_attn", flash_attn, _FLASH)
@@ -88,20 +95,48 @@ def build(
     params.swa_full, params.no_perf = bool(swa_full), bool(no_perf)
     callback = None
     if eval_callback is not None:
+        if not callable(eval_callback):
+            raise TypeError(f"eval_callback must be callable, not {type(eval_callback).__name__}")
         callback = Callback(eval_callback)
         params.cb_eval = lib.causerie_eval_callback()
         params.cb_eval_user_data = callback.handle
     return params, callback
 
 
+def create(model: Any, params: Any) -> Any:
+    """The llama_context of a llama_model.
+
+    Raises:
+        OutOfMemoryError: llama.cpp could not allocate its buffers.
+        ValueError: with llama.cpp's reason.
+    """
+    pointer = lib.llama_init_from_model(model, params[0])
+    log = call_log()
+    check("creating a context")
+    if pointer != ffi.NULL:
+        return pointer
+    drain_log()
+    if out_of_memory(log):
+        raise OutOfMemoryError(f"creating a context: {log}", available=available_memory())
+    if "GGML_ASSERT" in log and params.n_ubatch % params.n_seq_max:
+        log += f" (n_ubatch={params.n_ubatch} must be a multiple of n_seq_max={params.n_seq_max} here)"
+    raise ValueError(f"llama.cpp refused the context: {log or 'no reason given'}")
+
+
+def _cells(model: Model, params: Any) -> int:
+    """Cells of the key-value cache, as llama.cpp rounds them up."""
+    streams = 1 if params.kv_unified else params.n_seq_max
+    per_stream = -(-(params.n_ctx or model.n_ctx_train) // streams)
+    return int(streams * -(-per_stream // _CTX_PAD) * _CTX_PAD)
+
+
 def _cache_bound(model: Model, params: Any) -> int:
     """Bytes that a full key-value cache can take at most: every layer, every head, nothing windowed."""
-    n_ctx = max(params.n_ctx or model.n_ctx_train, params.n_seq_max)
     width = max(model.n_embd, model.n_embd_out)
     per_token = sum(
         -(-width // lib.ggml_blck_size(t)) * lib.ggml_type_size(t) for t in (params.type_k, params.type_v)
     )
-    return int(n_ctx * model.n_layer * per_token)
+    return int(_cells(model, params) * model.n_layer * per_token)
 
 
 def require_memory(model: Model, params: Any) -> None:
@@ -114,14 +149,17 @@ def require_memory(model: Model, params: Any) -> None:
     bound = _cache_bound(model, params)
     if available is None or bound < available * _SMALL_SHARE:
         return
-    need = ffi.new("struct causerie_memory_need *")
-    needed = bound
-    if model.path is not None and model.path.is_file():
+    needed = bound * max(model.n_head_kv, 1) // max(model.n_head, 1)  # a good guess, where there is no file to simulate
+    # llama.cpp's account leaves out what it notes about each cell, and the simulation itself allocates that.
+    notes = 0 if model.is_recurrent else _cells(model, params) * _BYTES_PER_CELL
+    if notes < available * _SMALL_SHARE and model.path is not None and model.path.is_file():
+        need = ffi.new("struct causerie_memory_need *")
         simulated = ffi.new("struct llama_context_params *", params[0])
         simulated.cb_eval = ffi.NULL
         lib.causerie_memory_needed(path_bytes(model.path), model._params, simulated, need)
         check("working out the memory that the context needs")
         needed = need.context + need.compute
+    needed += notes
     drain_log()
     if needed > available:
         raise OutOfMemoryError(

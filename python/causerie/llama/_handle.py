@@ -1,24 +1,24 @@
 """Ownership of native objects: one owner per pointer, children before parents, never freed while in use.
 
 A `Resource` is the native object with a count of those who need it: its handle while open, its children, calls that are
-running, and numpy views into its memory. It is freed by whoever gives up the last claim. A `Handle` is the Python object
-that a user holds; it pins its resource and, through it, the resources of all parents.
+running, and numpy views into its memory. It is freed by whoever gives up the last claim. A `Handle` is the Python
+object that a user holds; it pins its resource and, through it, the resources of all parents.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from causerie.errors import ClosedError
 from causerie.llama._lib import ffi
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing_extensions import Self
 
-__all__ = ["Handle", "Resource"]
+__all__ = ["Handle", "Resource", "Uncopyable"]
 
 # One lock for all counts: it is held for a few bytecodes only. Re-entrant, because the garbage collector may run a
 # finalizer on this thread while the lock is held.
@@ -83,7 +83,15 @@ class Resource:
         self.release()
 
 
-class Handle:
+class Uncopyable:
+    """Base of every object that refers to native memory: it belongs to this process, and there is one of it."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        name = type(self).__name__
+        raise TypeError(f"a {name} refers to native memory of this process: it cannot be pickled or copied")
+
+
+class Handle(Uncopyable):
     """Base of every object that owns a native one: `close()`, `with`, no copying, no pickling."""
 
     _resource: Resource
@@ -122,9 +130,6 @@ class Handle:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError(f"a {self._resource.name} owns native memory of this process and cannot be pickled or copied")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {'closed' if self.closed else 'open'}>"

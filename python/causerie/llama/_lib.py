@@ -9,7 +9,12 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 
@@ -18,7 +23,7 @@ if sys.platform == "win32":
 
 from causerie._native import ffi, lib  # noqa: E402
 
-__all__ = ["LIBRARY_DIR", "drain_log", "ffi", "lib", "logger", "path_bytes"]
+__all__ = ["LIBRARY_DIR", "drain_log", "ffi", "lib", "log_observers", "logger", "path_bytes"]
 
 LIBRARY_DIR = PACKAGE_DIR / "lib"
 
@@ -31,6 +36,8 @@ _LEVELS = {
     lib.GGML_LOG_LEVEL_WARN: logging.WARNING,
     lib.GGML_LOG_LEVEL_ERROR: logging.ERROR,
 }
+# Functions that see every record, whatever the logger's level; called on the thread that drains.
+log_observers: set[Callable[[str], object]] = set()
 _RECORD_BYTES = 4096
 _drain_lock = threading.Lock()
 _record = ffi.new("char[]", _RECORD_BYTES)
@@ -47,10 +54,17 @@ def drain_log() -> None:
     try:
         while lib.causerie_log_read(_record, _RECORD_BYTES, _level):
             level = _LEVELS.get(_level[0], logging.DEBUG)
-            if logger.isEnabledFor(level):
+            wanted = logger.isEnabledFor(level)
+            if wanted or log_observers:
                 text = ffi.string(_record).decode("utf-8", "replace").rstrip()
-                if text:
-                    logger.log(level, "%s", text)
+                for observer in tuple(log_observers):
+                    observer(text)
+                if wanted and text:
+                    try:
+                        logger.log(level, "%s", text)
+                    except Exception:  # noqa: BLE001 - a broken handler must not break the work that was logged
+                        if logging.raiseExceptions:  # as logging itself does for its own handlers
+                            traceback.print_exc()
     finally:
         _drain_lock.release()
 

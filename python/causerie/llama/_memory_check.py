@@ -57,9 +57,8 @@ def available_memory() -> int | None:
     found: list[int] = []
     if sys.platform.startswith("linux"):
         try:
-            for line in Path("/proc/meminfo").read_text().splitlines():
-                if line.startswith("MemAvailable:"):
-                    found.append(int(line.split()[1]) * 1024)
+            lines = Path("/proc/meminfo").read_text().splitlines()
+            found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
         except (OSError, ValueError):
             pass
         group = _cgroup_available()

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
+import secrets
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TYPE_CHECKING
 
 from causerie.errors import ModelLoadError
+from causerie.llama._gguf import read_tensors
 from causerie.llama._lib import ffi, lib
 from causerie.llama.device import devices as all_devices
 
-__all__ = ["ModelFile", "inspect", "may_offload", "opened_stream"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ModelFile", "inspect", "may_offload", "opened_stream", "replaced"]
 
 _SPLIT_NAME = re.compile(r"^(?P<stem>.*)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
@@ -31,6 +38,7 @@ class ModelFile:
     path: Path | None
     paths: tuple[Path, ...]
     stream: IO[bytes] | None
+    position: int = 0
 
     @contextmanager
     def opened(self) -> Iterator[tuple[tuple[Path, ...], Any]]:
@@ -72,23 +80,57 @@ def opened_stream(source: IO[bytes]) -> Iterator[Any]:
         source.seek(position)
 
 
+def _refused(name: str, size: int | None, reason: str) -> ModelLoadError:
+    return ModelLoadError(f"cannot load {name}: {reason}", path=name, size=size, reason=reason)
+
+
 def _stat(path: Path) -> int:
+    size = None
     try:
-        size = path.stat().st_size
+        found = path.stat()
+        kind = found.st_mode
+        if stat.S_ISREG(kind):  # opening a pipe would wait for somebody to write
+            size = found.st_size
+            with path.open("rb"):
+                pass
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise ModelLoadError(f"cannot load {path}: {reason}", path=str(path), size=None, reason=reason) from None
-    if path.is_dir():
-        raise ModelLoadError(f"cannot load {path}: it is a folder", path=str(path), size=None, reason="is a folder")
+        raise _refused(str(path), size, error.strerror or str(error)) from None
+    if not stat.S_ISREG(kind):
+        raise _refused(str(path), None, "is a folder" if stat.S_ISDIR(kind) else "not a regular file")
     if size == 0:
-        raise ModelLoadError(f"cannot load {path}: the file is empty", path=str(path), size=0, reason="empty file")
+        raise _refused(str(path), 0, "empty file")
+    return found.st_size
+
+
+@contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new file's path, which takes the place of `path` at the end. A model that is mapped from the old file lives on.
+
+    Raises:
+        OSError: the folder or the disk refused; the old file stays.
+    """
+    target = Path(os.path.realpath(path))  # through a link, to the file that it names
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    temporary = target.with_name(f".causerie-{secrets.token_hex(8)}.tmp")
     try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ModelLoadError(f"cannot load {path}: {reason}", path=str(path), size=size, reason=reason) from None
-    return size
+        with temporary.open("xb"):
+            pass  # llama.cpp does not tell why it could not write: this does
+        yield temporary
+        _finish(temporary, str(target))
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _finish(path: Path, name: str) -> None:
+    """Have a written model on the disk, and check that it is whole: llama.cpp does not tell."""
+    with path.open("rb+") as file, opened_stream(file) as stream:
+        needed = max((t.end for t in read_tensors(stream, path=name, size=path.stat().st_size)), default=0)
+        if needed > file.seek(0, io.SEEK_END):
+            raise OSError(errno.EIO, "llama.cpp wrote only a part", name)
+        os.fsync(file.fileno())
 
 
 def _siblings(path: Path) -> list[Path]:
@@ -106,14 +148,8 @@ def inspect(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | 
     Raises:
         ModelLoadError: with `.path`, `.size` and the system's reason.
     """
-    if hasattr(source, "read"):
-        position = source.tell()
-        size = source.seek(0, io.SEEK_END) - position
-        source.seek(position)
-        name = f"file object {getattr(source, 'name', '')!r}"
-        if size <= 0:
-            raise ModelLoadError(f"cannot load {name}: it is empty", path=name, size=0, reason="empty file")
-        return ModelFile(name, size, None, (), source)
+    if not isinstance(source, (str, os.PathLike, Sequence)):
+        return _inspect_stream(source)
     paths = (Path(source),) if isinstance(source, (str, os.PathLike)) else tuple(Path(p) for p in source)
     if not paths:
         raise ValueError("no path given")
@@ -121,6 +157,20 @@ def inspect(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | 
     if len(paths) == 1:
         sizes += [p.stat().st_size for p in _siblings(paths[0]) if p != paths[0] and p.is_file()]
     return ModelFile(str(paths[0]), sum(sizes), paths[0], paths, None)
+
+
+def _inspect_stream(source: IO[bytes]) -> ModelFile:
+    if not hasattr(source, "read"):
+        raise TypeError(f"a model is read from a path, paths or a binary file object, not {type(source).__name__}")
+    if isinstance(source.read(0), str):
+        raise TypeError('a model is read from a binary file object: open it with mode "rb"')
+    position = source.tell()
+    size = source.seek(0, io.SEEK_END) - position
+    source.seek(position)
+    name = f"file object {getattr(source, 'name', '')!r}"
+    if size <= 0:
+        raise _refused(name, 0, "empty file")
+    return ModelFile(name, size, None, (), source, position)
 
 
 def may_offload(params: Any) -> bool:

@@ -40,16 +40,23 @@ class Outputs:
         self._rows: NDArray[np.intp] | None = None
         self._pending: tuple[NDArray[np.intp], int] | None = None
         self._views = _Views()
+        self.has_logits = False
 
-    def prepare(self, batch: Batch, n: int, *, every: bool) -> None:
+    def prepare(self, batch: Batch, n: int, *, every: bool, embeddings: bool) -> None:
         """Before an evaluation: forget the old rows, work out the new.
+
+        Args:
+            batch: its first n entries are evaluated.
+            n: how many.
+            every: all of them give output, asked or not.
+            embeddings: they give embeddings too.
 
         Raises:
             BusyError: the buffer would move under a living view.
         """
         rows = np.arange(n) if every else np.flatnonzero(batch.output[:n])
-        width = self._model.vocab.n_tokens
-        if every or self._model.has_encoder:
+        width = self._model.n_vocab
+        if embeddings or self._model.has_encoder:
             width += self._model.n_embd_out
         floats = max(len(rows), self._least_rows) * width
         if floats > self._capacity and self._views.alive:
@@ -61,8 +68,9 @@ class Outputs:
         self._rows = None
         self._pending = (rows, floats)
 
-    def commit(self) -> None:
-        """After a successful evaluation: the new rows are there."""
+    def commit(self, *, logits: bool) -> None:
+        """After a successful evaluation: the new rows are there; `logits` tells whether logits are among them."""
+        self.has_logits = logits
         if self._pending is not None:
             self._rows, floats = self._pending
             self._capacity = max(self._capacity, floats)

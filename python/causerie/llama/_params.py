@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import operator
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
 
 from causerie.llama._lib import ffi, lib
 from causerie.llama.device import Device, buffer_type, find_device
 
-__all__ = ["choice", "ggml_type", "ggml_types", "kv_overrides", "set_devices", "set_overrides", "uint"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["choice", "ggml_types", "kv_overrides", "set_devices", "set_overrides", "uint"]
 
 _UINT32_MAX = 2**32 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -26,18 +31,19 @@ def choice(name: str, value: str, table: Mapping[str, int]) -> int:
     return table[value]
 
 
-def uint(name: str, value: int, low: int = 0, high: int = _UINT32_MAX) -> int:
-    """`value` if it is an int in low..high.
+def uint(name: str, value: SupportsIndex, low: int = 0, high: int = _UINT32_MAX) -> int:
+    """`value` as an int, if it is one (numpy's count too) in low..high.
 
     Raises:
         TypeError: not an int.
         ValueError: out of range.
     """
-    if not isinstance(value, int) or isinstance(value, bool):
+    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be in {low}..{high}, not {value}")
-    return value
+    number = operator.index(value)
+    if not low <= number <= high:
+        raise ValueError(f"{name} must be in {low}..{high}, not {number}")
+    return number
 
 
 def ggml_types() -> dict[str, int]:
@@ -48,11 +54,6 @@ def ggml_types() -> dict[str, int]:
         if name != ffi.NULL and lib.ggml_blck_size(i) > 0:
             found[ffi.string(name).decode()] = i
     return found
-
-
-def ggml_type(name: str, value: str) -> int:
-    """The tensor type of that name; ValueError if there is none."""
-    return choice(name, value, ggml_types())
 
 
 def kv_overrides(values: Mapping[str, int | float | bool | str]) -> Any:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from causerie.llama._lib import ffi
+from causerie.llama._handle import Uncopyable
+from causerie.llama._lib import ffi, lib
+from causerie.llama._memory_check import require
 from causerie.llama._params import uint
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["Batch"]
 
 _INT32_MAX = 2**31 - 1
+_MAX_SEQS = lib.llama_max_parallel_sequences()
 
 
-class Batch:
+class Batch(Uncopyable):
     """Up to `capacity` entries: a token id or an embedding, its position, its sequences, and whether it gives output.
 
     The arrays may be read and written directly; the first `len(batch)` rows count. `Context.decode` checks them.
@@ -29,23 +32,32 @@ class Batch:
         capacity: entries there is room for; at most the context's n_batch can be decoded at once.
         n_seq_max: sequences one entry can belong to.
         n_embd: 0 for token ids; else entries are embeddings of this width (`Model.n_embd_inp`).
+        n_pos: positions of one embedding (`Model.n_pos_embd`); tokens have one.
 
     Attributes:
         token: int32 (capacity,), or None in a batch of embeddings.
         embd: float32 (capacity, n_embd), or None in a batch of tokens.
-        pos: int32 (capacity,).
+        pos: int32 (capacity,); (n_pos, capacity) where n_pos is not 1.
         n_seq_id: int32 (capacity,), how many columns of seq_id count.
         seq_id: int32 (capacity, n_seq_max).
         output: int8 (capacity,), nonzero where logits or embeddings are wanted.
+
+    Raises:
+        ValueError: an argument is out of range.
+        OutOfMemoryError: the arrays do not fit into free memory.
     """
 
-    def __init__(self, capacity: int, *, n_seq_max: int = 1, n_embd: int = 0) -> None:
-        self.capacity = uint("capacity", capacity, 1, _INT32_MAX)
-        self.n_seq_max = uint("n_seq_max", n_seq_max, 1, 256)
-        self.n_embd = uint("n_embd", n_embd, 0, _INT32_MAX)
+    def __init__(self, capacity: int, *, n_seq_max: int = 1, n_embd: int = 0, n_pos: int = 1) -> None:
+        self.capacity = capacity = uint("capacity", capacity, 1, _INT32_MAX)
+        self.n_seq_max = n_seq_max = uint("n_seq_max", n_seq_max, 1, _MAX_SEQS)
+        self.n_embd = n_embd = uint("n_embd", n_embd, 0, _INT32_MAX)
+        self.n_pos = uint("n_pos", n_pos, 1, 4)
+        if n_pos != 1 and not n_embd:
+            raise ValueError("a token has one position: n_pos is for batches of embeddings (n_embd)")
+        require(f"a batch of {capacity} entries", capacity * (4 * n_embd + 4 * n_seq_max + 32), "use a smaller one")
         self.token: NDArray[np.int32] | None = None if n_embd else np.zeros(capacity, np.int32)
         self.embd: NDArray[np.float32] | None = np.zeros((capacity, n_embd), np.float32) if n_embd else None
-        self.pos = np.zeros(capacity, np.int32)
+        self.pos = np.zeros(capacity if n_pos == 1 else (n_pos, capacity), np.int32)
         self.n_seq_id = np.ones(capacity, np.int32)
         self.seq_id = np.zeros((capacity, n_seq_max), np.int32)
         self.output = np.zeros(capacity, np.int8)
@@ -57,7 +69,9 @@ class Batch:
         """The llama_batch that points into the arrays; they are never reallocated."""
         native = ffi.new("struct llama_batch *")
         rows = ffi.from_buffer("llama_seq_id[]", self.seq_id)
-        pointers = ffi.new("llama_seq_id *[]", [rows + i * self.n_seq_max for i in range(self.capacity)])
+        addresses = np.arange(self.capacity, dtype=np.uintp) * (4 * self.n_seq_max)
+        addresses += int(ffi.cast("uintptr_t", rows))
+        pointers = ffi.from_buffer("llama_seq_id *[]", addresses)
         self._buffers = [rows, pointers]
 
         def pointer(ctype: str, array: NDArray[Any]) -> Any:
@@ -74,6 +88,14 @@ class Batch:
         native.seq_id = pointers
         native.logits = pointer("int8_t[]", self.output)
         return native
+
+    def _ready(self, n: int) -> Any:
+        """The llama_batch of the first n entries."""
+        self._native.n_tokens = n
+        if self.n_pos != 1:  # llama.cpp wants all first positions, then all second ones, ...
+            self._packed = np.ascontiguousarray(self.pos[:, :n])
+            self._native.pos = ffi.from_buffer("llama_pos[]", self._packed)
+        return self._native[0]
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in {"token", "embd", "pos", "n_seq_id", "seq_id", "output"} and name in self.__dict__:
@@ -95,12 +117,12 @@ class Batch:
         return start
 
     def _check_seqs(self, seqs: Iterable[int]) -> tuple[int, ...]:
-        ids = (seqs,) if isinstance(seqs, (int, np.integer)) else tuple(seqs)
+        ids: tuple[int, ...] = (seqs,) if hasattr(seqs, "__index__") else tuple(seqs)
         if not 1 <= len(ids) <= self.n_seq_max:
             raise ValueError(f"an entry needs 1..{self.n_seq_max} sequence ids (n_seq_max), not {len(ids)}")
         if len(set(ids)) != len(ids):
             raise ValueError(f"sequence ids of an entry must differ: {ids}")
-        return tuple(uint("sequence id", int(s), 0, 255) for s in ids)
+        return tuple(uint("sequence id", s, 0, _MAX_SEQS - 1) for s in ids)
 
     def add(self, token: int, pos: int, seqs: Iterable[int] = (0,), output: bool = False) -> int:
         """Append one token; returns its index (for `Context.logits(i)`).
@@ -116,8 +138,8 @@ class Batch:
         """
         if self.token is None:
             raise TypeError("this batch holds embeddings: use add_embedding()")
-        token = uint("token", int(token), 0, _INT32_MAX)
-        pos = uint("pos", int(pos), 0, _INT32_MAX)
+        token = uint("token", token, 0, _INT32_MAX)
+        pos = uint("pos", pos, 0, _INT32_MAX)
         ids = self._check_seqs(seqs)
         with self._lock:
             i = self._reserve(1)
@@ -125,23 +147,28 @@ class Batch:
             self._set(i, pos, ids, output)
             return i
 
-    def add_embedding(self, vector: ArrayLike, pos: int, seqs: Iterable[int] = (0,), output: bool = False) -> int:
-        """Append one embedding, float32 of shape (n_embd,); otherwise as `add`."""
+    def add_embedding(
+        self, vector: ArrayLike, pos: int | Sequence[int], seqs: Iterable[int] = (0,), output: bool = False
+    ) -> int:
+        """Append one embedding, float32 of shape (n_embd,), with n_pos positions; otherwise as `add`."""
         if self.embd is None:
             raise TypeError("this batch holds token ids: use add(), or Batch(..., n_embd=model.n_embd_inp)")
         row = np.asarray(vector, np.float32)
         if row.shape != (self.n_embd,):
             raise ValueError(f"the embedding must have shape ({self.n_embd},), not {row.shape}")
-        pos = uint("pos", int(pos), 0, _INT32_MAX)
+        listed: Sequence[int] = (pos,) if hasattr(pos, "__index__") else pos
+        positions = tuple(uint("pos", p, 0, _INT32_MAX) for p in listed)
+        if len(positions) != self.n_pos:
+            raise ValueError(f"the embedding needs {self.n_pos} positions (n_pos), not {len(positions)}")
         ids = self._check_seqs(seqs)
         with self._lock:
             i = self._reserve(1)
             self.embd[i] = row
-            self._set(i, pos, ids, output)
+            self._set(i, positions, ids, output)
             return i
 
-    def _set(self, i: int, pos: int, ids: tuple[int, ...], output: bool) -> None:
-        self.pos[i] = pos
+    def _set(self, i: int, pos: int | tuple[int, ...], ids: tuple[int, ...], output: bool) -> None:
+        self.pos[..., i] = pos[0] if isinstance(pos, tuple) and self.n_pos == 1 else pos
         self.n_seq_id[i] = len(ids)
         self.seq_id[i, : len(ids)] = ids
         self.output[i] = bool(output)
@@ -168,7 +195,7 @@ class Batch:
             raise ValueError(f"tokens must be a flat, non-empty sequence of ints, not {ids.dtype} of shape {ids.shape}")
         if ids.min() < 0 or ids.max() > _INT32_MAX:
             raise ValueError(f"token ids must be in 0..{_INT32_MAX}")
-        pos0 = uint("pos0", int(pos0), 0, _INT32_MAX - ids.size)
+        pos0 = uint("pos0", pos0, 0, _INT32_MAX - ids.size)
         (seq,) = self._check_seqs((seq,))
         with self._lock:
             start = self._reserve(ids.size)

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
-import weakref
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from causerie.errors import BusyError, DecodeError, NativeError, UnsupportedError
+from causerie.errors import BusyError, NativeError, UnsupportedError
+from causerie.llama import _at_exit as at_exit
 from causerie.llama import _context_params as options
-from causerie.llama._errors import call_log, check, check_decode
+from causerie.llama._context_perf import ContextPerf, read_perf
+from causerie.llama._errors import check
+from causerie.llama._evaluation import evaluate
 from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib
 from causerie.llama._outputs import Outputs
 from causerie.llama._params import uint
+from causerie.llama.adapter import Attached, adapters_stay, LoraAdapter, set_adapters
+from causerie.llama.control_vector import ControlVector, set_control_vector
 from causerie.llama.memory import Memory
+from causerie.llama.state import State
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
     from numpy.typing import NDArray
 
     from causerie.llama.batch import Batch
@@ -29,33 +32,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Context", "ContextPerf"]
 
-_open_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
-
-
-@dataclass(frozen=True)
-class ContextPerf:
-    """llama.cpp's own counters (llama_perf_context): times in milliseconds, counts of tokens."""
-
-    load_ms: float
-    prompt_ms: float
-    eval_ms: float
-    n_prompt: int
-    n_eval: int
-    n_reused: int
-
 
 class Context(Handle):
     """Evaluates batches with a model (llama_init_from_model). One call at a time: others wait for its lock.
 
     Args:
         model: a loaded `Model`; it must outlive nothing: the context pins it.
-        n_ctx: tokens of memory for all sequences together; 0: the length the model was trained with.
+        n_ctx: tokens of memory for all sequences together; 0: the length the model was trained with. llama.cpp rounds
+            up to a multiple of 256 (per sequence, unless kv_unified).
         n_batch: most entries of one `decode`.
-        n_ubatch: most entries computed at once.
+        n_ubatch: most entries computed at once; some models want a multiple of n_seq_max.
         n_seq_max: sequence ids 0 <= seq < n_seq_max.
         n_rs_seq: snapshots of recurrent state kept per sequence to roll back to.
         kv_unified: one pool of cells for all sequences, which can then share them; else n_ctx is divided.
-        type_k, type_v: tensor types of the cache, for example "f16", "q8_0".
+        type_k, type_v: tensor types of the cache: f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1.
         n_threads, n_threads_batch: threads for single tokens and for prompts; None: the processors there are.
         embeddings: give embeddings besides logits.
         pooling: how embeddings of a sequence are pooled: "unspecified" (as the model says), "none", "mean", ...
@@ -119,36 +109,34 @@ class Context(Handle):
             op_offload=op_offload, swa_full=swa_full, no_perf=no_perf, eval_callback=eval_callback,
         )  # fmt: skip
         self.model = model
+        self._params = params
         self._lock = threading.RLock()
         self._running = False
         self._broken = ""
         self._encoded = False
-        self._cancel = ffi.gc(lib.causerie_cancel_new(), lib.causerie_cancel_free)
-        with model._resource as parent:
+        self._embeddings = bool(embeddings)
+        self._attached = Attached()
+        self._cancel = cancel = ffi.gc(lib.causerie_cancel_new(), lib.causerie_cancel_free)
+        if self._eval is not None:
+            self._eval.on_stop = lambda: lib.causerie_cancel_set(cancel, True)
+        with model._resource as parent, adapters_stay(model):
             if check_memory:
                 options.require_memory(model, params)
-            pointer = lib.llama_init_from_model(parent, params[0])
-            log = call_log()
-            check("creating a context")
-            drain_log()
-            if pointer == ffi.NULL:
-                raise ValueError(f"llama.cpp refused the context: {log or 'no reason given'}")
-            lib.causerie_cancel_attach(self._cancel, pointer)
-            keep = (params, self._eval, self._cancel)
+            pointer = options.create(parent, params)
+            lib.causerie_cancel_attach(cancel, pointer)
+            self._has_memory = lib.llama_get_memory(pointer) != ffi.NULL
+            self._pooled = lib.llama_pooling_type(pointer) != lib.LLAMA_POOLING_TYPE_NONE
+            self.n_ctx: int = lib.llama_n_ctx(pointer)
+            self.n_ctx_seq: int = lib.llama_n_ctx_seq(pointer)
+            self.n_batch: int = lib.llama_n_batch(pointer)
+            self.n_ubatch: int = lib.llama_n_ubatch(pointer)
+            self.n_seq_max: int = lib.llama_n_seq_max(pointer)
+            self.kv_unified = bool(kv_unified)
+            self._outputs = Outputs(model, self.n_seq_max)
+            keep = (params, self._eval, cancel)
             self._own(Resource("context", pointer, lib.llama_free, model._resource, keep), model)
-        self._has_memory = lib.llama_get_memory(pointer) != ffi.NULL
-        self.n_ctx: int = lib.llama_n_ctx(pointer)
-        self.n_ctx_seq: int = lib.llama_n_ctx_seq(pointer)
-        self.n_batch: int = lib.llama_n_batch(pointer)
-        self.n_ubatch: int = lib.llama_n_ubatch(pointer)
-        self.n_seq_max: int = lib.llama_n_seq_max(pointer)
-        self.kv_unified = bool(kv_unified)
-        self._pooled = lib.llama_pooling_type(pointer) != lib.LLAMA_POOLING_TYPE_NONE
-        self._embeddings = bool(embeddings)
-        self._outputs = Outputs(model, self.n_seq_max)
-        self.memory = Memory(self)
-        _open_contexts.add(self)
-
+        at_exit.remember(self)
+        drain_log()
 
     @contextmanager
     def _exclusive(self) -> Iterator[Any]:
@@ -169,12 +157,17 @@ class Context(Handle):
                 self._broken = str(error)
             raise
 
+    @property
+    def memory(self) -> Memory:
+        """What this context remembers, per sequence."""
+        return Memory(self)
+
     def close(self) -> None:
         """Stop a running evaluation, wait for it to end, and free the context. Idempotent."""
         self.cancel()
         with self._lock:
             super().close()
-
+            self._attached.replace(())
 
     def decode(self, batch: Batch) -> None:
         """Evaluate a batch and remember it (llama_decode).
@@ -183,76 +176,32 @@ class Context(Handle):
             CacheFullError: no free cells; nothing of the batch was evaluated.
             DecodeError: `.code` is llama.cpp's: 2 after `cancel`, -1 for a batch that it refuses (positions that do
                 not continue the sequence, ...), below -1 for a failure. After 2 and below -1 finished parts of the
-                batch stay in memory: ask `memory.seq_pos_max`.
+                batch stay in memory: ask `memory.seq_pos_max`. Recurrent state cannot be taken back: there, sequences
+                of the batch that had advanced are removed.
             ValueError: the batch is empty, too large, or holds ids out of range; nothing was evaluated.
+            UnsupportedError: nothing was encoded yet, by a model that decodes what it has encoded.
         """
-        if self.model.has_encoder and self.model.has_decoder and not self._encoded:
-            raise UnsupportedError("this model decodes what it has encoded: call encode() first")
-        self._evaluate("decode", lib.llama_decode, batch)
+        try:
+            evaluate(self, "decode", batch)
+        finally:
+            at_exit.gate()
 
     def encode(self, batch: Batch) -> None:
-        """Evaluate a batch with the model's encoder, without memory (llama_encode).
+        """Evaluate a batch with the model's encoder (llama_encode).
+
+        What the decoder remembers stays; for another source at the same positions, clear it first.
 
         Raises:
             UnsupportedError: the model has no encoder.
             DecodeError, ValueError: as for `decode`.
         """
-        if self._has_memory and not self.model.has_encoder:
-            raise UnsupportedError("this model has no encoder: use decode()")
-        if len(batch) > self.n_ubatch:
-            raise ValueError(f"an encoder takes at most n_ubatch={self.n_ubatch} entries at once, not {len(batch)}")
-        self._evaluate("encode", lib.llama_encode, batch)
-        self._encoded = True
-
-    def _evaluate(self, operation: str, function: Callable[[Any, Any], int], batch: Batch) -> None:
-        with self._exclusive() as pointer, batch._lock:
-            n = len(batch)
-            self._check_batch(batch, n, pointer)
-            self._outputs.prepare(batch, n, every=self._embeddings)
-            batch._native.n_tokens = n
-            lib.causerie_cancel_set(self._cancel, False)
-            self._running = True
-            try:
-                code = function(pointer, batch._native[0])
-            finally:
-                self._running = False
-            if self._eval is not None:
-                self._eval.reraise()
-            if code != 0 or lib.causerie_error_code():
-                self._check(operation)
-                check_decode(operation, code)
-            self._outputs.commit()
-            if lib.causerie_log_pending():
-                drain_log()
-
-    def _check_batch(self, batch: Batch, n: int, pointer: Any) -> None:
-        """What llama.cpp would assert, or read out of bounds."""
-        if n == 0:
-            raise ValueError("the batch is empty")
-        if n > self.n_batch:
-            raise ValueError(f"the batch has {n} entries, more than n_batch={self.n_batch}")
-        causal = lib.llama_get_causal_attn(pointer)
-        if (not causal or not self._has_memory) and n > self.n_ubatch:
-            raise ValueError(f"without causal attention a batch may have n_ubatch={self.n_ubatch} entries, not {n}")
-        if batch.token is not None:
-            tokens = batch.token[:n]
-            if tokens.min() < 0 or tokens.max() >= self.model.vocab.n_tokens:
-                raise ValueError(f"token ids must be in 0..{self.model.vocab.n_tokens - 1}")
-        elif batch.n_embd != self.model.n_embd_inp:
-            raise ValueError(f"embeddings must have width n_embd_inp={self.model.n_embd_inp}, not {batch.n_embd}")
-        counts = batch.n_seq_id[:n]
-        if counts.min() < 1 or counts.max() > batch.n_seq_max:
-            raise ValueError(f"every entry needs 1..{batch.n_seq_max} sequence ids")
-        used = batch.seq_id[:n] if batch.n_seq_max == 1 else batch.seq_id[:n][
-            np.arange(batch.n_seq_max) < counts[:, None]
-        ]
-        if used.min() < 0 or used.max() >= self.n_seq_max:
-            raise ValueError(f"sequence ids must be in 0..{self.n_seq_max - 1} (n_seq_max={self.n_seq_max})")
-        if batch.pos[:n].min() < 0:
-            raise ValueError("positions must not be negative")
+        try:
+            evaluate(self, "encode", batch)
+        finally:
+            at_exit.gate()
 
     def cancel(self) -> None:
-        """Stop the evaluation that runs right now, from any thread; it raises `DecodeError` with code 2. Idle: no-op."""
+        """Stop the evaluation that runs now, from any thread; it raises `DecodeError` with code 2. Idle: no-op."""
         lib.causerie_cancel_set(self._cancel, True)
 
     def synchronize(self) -> None:
@@ -260,7 +209,6 @@ class Context(Handle):
         with self._exclusive() as pointer:
             lib.llama_synchronize(pointer)
             self._check("synchronising")
-
 
     def logits(self, i: int = -1) -> NDArray[np.float32]:
         """Logits of one entry of the last batch (llama_get_logits_ith), float32 of shape (n_vocab,), not a copy.
@@ -273,12 +221,15 @@ class Context(Handle):
 
         Raises:
             IndexError: no output was asked for that entry, or the last evaluation failed.
+            UnsupportedError: the last evaluation gave embeddings only (an encoder, an embedding model).
         """
         with self._exclusive() as pointer:
             i = self._outputs.index(i)
+            if not self._outputs.has_logits:
+                raise UnsupportedError("an encoder gives no logits: use embeddings() or embeddings_seq()")
             row = lib.llama_get_logits_ith(pointer, i)
             self._check("reading logits")
-            return self._outputs.view(row, self.model.vocab.n_tokens, self._resource, "logits")
+            return self._outputs.view(row, self.model.n_vocab, self._resource, "logits")
 
     def embeddings(self, i: int = -1) -> NDArray[np.float32]:
         """Embedding of one entry (llama_get_embeddings_ith), float32 of shape (n_embd_out,); a view, as `logits`.
@@ -316,8 +267,8 @@ class Context(Handle):
                 raise IndexError(f"the last batch held nothing of sequence {seq}")
             rank = lib.llama_pooling_type(pointer) == lib.LLAMA_POOLING_TYPE_RANK
             width = len(self.model.classifier_labels) if rank else self.model.n_embd_out
-            return np.frombuffer(ffi.buffer(row, 4 * width), np.float32).copy()
-
+            found: NDArray[np.float32] = np.frombuffer(ffi.buffer(row, 4 * width), np.float32)
+            return found.copy()
 
     @property
     def n_threads(self) -> int:
@@ -345,6 +296,40 @@ class Context(Handle):
             self._embeddings = bool(value)
             self._outputs.forget()
 
+    @property
+    def state(self) -> State:
+        """Saving and restoring what this context remembers."""
+        return State(self)
+
+    @property
+    def adapters(self) -> tuple[tuple[LoraAdapter, float], ...]:
+        """The attached LoRA adapters and their scales."""
+        return self._attached.pairs
+
+    def set_adapters(self, adapters: Sequence[tuple[LoraAdapter, float]]) -> None:
+        """Attach exactly these (adapter, scale) pairs from the next evaluation on (llama_set_adapters_lora).
+
+        What is in memory already was computed without them: it is for the caller to clear what shall not be mixed.
+        An empty list detaches all.
+
+        Raises:
+            ClosedError: an adapter is closed.
+            ValueError: an adapter of another model or twice, or a scale that is not finite.
+        """
+        set_adapters(self, adapters)
+
+    def set_control_vector(self, vector: ControlVector | None, *, layer_range: tuple[int, int] | None = None) -> None:
+        """Add the vector's directions to the layers' outputs from the next evaluation on (llama_set_adapter_cvec).
+
+        Args:
+            vector: replaces the one before; None: none.
+            layer_range: first and last layer to apply it to, both included, from 1; None: all.
+
+        Raises:
+            ValueError: the vector does not fit the model, or the range is not within it.
+        """
+        set_control_vector(self, vector, layer_range)
+
     def set_causal_attn(self, value: bool) -> None:
         """Whether tokens attend to earlier ones only (llama_set_causal_attn)."""
         with self._exclusive() as pointer:
@@ -353,8 +338,7 @@ class Context(Handle):
     def perf(self) -> ContextPerf:
         """llama.cpp's counters since creation or `perf_reset`; zeros unless created with no_perf=False."""
         with self._exclusive() as pointer:
-            p = lib.llama_perf_context(pointer)
-            return ContextPerf(p.t_load_ms, p.t_p_eval_ms, p.t_eval_ms, p.n_p_eval, p.n_eval, p.n_reused)
+            return read_perf(pointer)
 
     def perf_reset(self) -> None:
         """Start the counters anew (llama_perf_context_reset)."""
@@ -363,15 +347,3 @@ class Context(Handle):
 
     def __repr__(self) -> str:
         return f"<Context n_ctx={self.n_ctx} n_seq_max={self.n_seq_max} {'closed' if self.closed else 'open'}>"
-
-
-@atexit.register
-def _stop_all() -> None:
-    """Let no daemon thread be inside llama.cpp while the process tears down."""
-    contexts = list(_open_contexts)
-    for context in contexts:
-        context.cancel()
-    for context in contexts:
-        if context._lock.acquire(timeout=2):
-            context._broken = "the interpreter is exiting"
-            context._lock.release()

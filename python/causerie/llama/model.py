@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import weakref
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from causerie.errors import ModelLoadError
 from causerie.llama import _model_file as files
 from causerie.llama._callbacks import Callback
-from causerie.llama._errors import call_log, check
+from causerie.llama._errors import check
 from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib, path_bytes
 from causerie.llama._memory_check import require
+from causerie.llama._model_load import load, metadata, read_text
 from causerie.llama._params import choice, set_devices, set_overrides, uint
 from causerie.llama.vocab import Vocab
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
     from causerie.llama.device import Device
 
 __all__ = ["Model"]
@@ -36,6 +37,7 @@ _ROPE_TYPES = {
     getattr(lib, f"LLAMA_ROPE_TYPE_{m.upper()}"): m for m in ("none", "norm", "neox", "mrope", "imrope", "vision")
 }
 _INT32_MAX = 2**31 - 1
+_PAGE = 4096
 _SAMPLING_KEYS = (
     "sequence", "top_k", "top_p", "min_p", "xtc_probability", "xtc_threshold", "temp", "penalty_last_n",
     "penalty_repeat", "mirostat", "mirostat_tau", "mirostat_eta",
@@ -67,7 +69,21 @@ class Model(Handle):
 
     Attributes:
         path: the first file's path, None for a file object.
-        vocab: the model's `Vocab`.
+        architecture: llama.cpp's name for it, for example "llama".
+        n_vocab: number of token ids.
+        n_ctx_train: positions the model was trained with.
+        n_embd, n_embd_inp, n_embd_out: width of the model, of its input and of its output embeddings.
+        n_pos_embd: positions that one input embedding has (M-RoPE: 4; else 1).
+        n_layer, n_layer_nextn, n_head, n_head_kv: counts of layers and heads.
+        n_swa: width of the sliding window, 0 without one.
+        size: bytes of all tensors.
+        n_params: count of parameters.
+        has_encoder, has_decoder, is_recurrent, is_hybrid, is_diffusion: kinds of model.
+        rope_type, rope_freq_scale_train: position encoding.
+        decoder_start_token: id a decoder starts with, None if the model does not say.
+        ftype: name of the quantisation.
+        desc: llama.cpp's one-line description.
+        classifier_labels: one entry per output of a classifier, None where it has no label.
 
     Raises:
         ModelLoadError: missing, empty, damaged or unknown file; `.path`, `.size`, `.reason`.
@@ -105,6 +121,8 @@ class Model(Handle):
         params.vocab_only, params.check_tensors = bool(vocab_only), bool(check_tensors)
         params.use_extra_bufts, params.no_host, params.load_mtp = bool(use_extra_bufts), bool(no_host), bool(load_mtp)
         keep = set_devices(params, devices, tensor_split) + set_overrides(params, kv_overrides, tensor_buft_overrides)
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be callable, not {type(progress).__name__}")
         callback = Callback(progress) if progress is not None else None
         if callback is not None:
             params.progress_callback = lib.causerie_progress_callback()
@@ -113,41 +131,21 @@ class Model(Handle):
         self.vocab_only = bool(vocab_only)
         what = files.inspect(source)
         self.path = what.path
+        if what.position % _PAGE and load_mode == "auto":
+            params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # llama.cpp maps only what is aligned
         if check_memory and not vocab_only and not files.may_offload(params):
             require(f"the model {what.name}", what.size, "use a smaller quantisation, or check_memory=False")
-        pointer = self._load(what, params, callback)
+        pointer = load(what, params, callback, kv_overrides or {})
         params.progress_callback = ffi.NULL
         self._own(Resource("model", pointer, lib.llama_model_free, keep=(params, keep)))
-        self.vocab = Vocab(self)
+        self._vocab: weakref.ref[Vocab] | None = None
         self._read_facts(pointer)
         drain_log()
 
-    @staticmethod
-    def _load(what: files.ModelFile, params: Any, callback: Callback | None) -> Any:
-        facts = {"path": what.name, "size": what.size}
-        with what.opened() as (paths, stream):
-            if stream is not None:
-                pointer = lib.llama_model_load_from_file_ptr(stream, params[0])
-            elif len(paths) > 1:
-                raw = [ffi.new("char[]", path_bytes(p)) for p in paths]
-                pointer = lib.llama_model_load_from_splits(ffi.new("char *[]", raw), len(raw), params[0])
-            else:
-                pointer = lib.llama_model_load_from_file(path_bytes(paths[0]), params[0])
-            log = call_log()
-            operation = f"cannot load {what.name} ({what.size} bytes)"
-            if callback is not None and pointer == ffi.NULL:
-                callback.reraise()
-            check(operation, ModelLoadError, reason=log, **facts)
-        if pointer == ffi.NULL:
-            drain_log()
-            reason = log or "the progress callback stopped it"
-            raise ModelLoadError(f"{operation}: {reason}", reason=reason, **facts)
-        if callback is not None and callback.error is not None:  # raised at 1.0, when nothing was left to stop
-            lib.llama_model_free(pointer)
-            callback.reraise()
-        return pointer
-
     def _read_facts(self, p: Any) -> None:
+        self._metadata = MappingProxyType(dict(metadata(p)))
+        self.architecture: str = self._metadata.get("general.architecture", "")
+        self.n_vocab: int = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(p))
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(p)
         self.n_embd: int = lib.llama_model_n_embd(p)
         self.n_embd_inp: int = lib.llama_model_n_embd_inp(p)
@@ -165,40 +163,27 @@ class Model(Handle):
         self.is_hybrid: bool = lib.llama_model_is_hybrid(p)
         self.is_diffusion: bool = lib.llama_model_is_diffusion(p)
         self.rope_type: str = _ROPE_TYPES.get(lib.llama_model_rope_type(p), "unknown")
+        self.n_pos_embd: int = lib.GGML_MROPE_SECTIONS if self.rope_type in {"mrope", "imrope"} else 1
         self.rope_freq_scale_train: float = lib.llama_model_rope_freq_scale_train(p)
         start = lib.llama_model_decoder_start_token(p)
         self.decoder_start_token: int | None = None if start == lib.LLAMA_TOKEN_NULL else start
         name = lib.llama_ftype_name(lib.llama_model_ftype(p))
         self.ftype: str = "" if name == ffi.NULL else ffi.string(name).decode("utf-8", "replace")
-        self.desc: str = self._string(lambda buf, size: lib.llama_model_desc(p, buf, size)) or ""
-        self._metadata = MappingProxyType(dict(self._read_metadata(p)))
+        self.desc: str = read_text(lambda buf, size: lib.llama_model_desc(p, buf, size)) or ""
         labels = (lib.llama_model_cls_label(p, i) for i in range(lib.llama_model_n_cls_out(p)))
         self.classifier_labels: tuple[str | None, ...] = tuple(
             None if label == ffi.NULL else ffi.string(label).decode("utf-8", "replace") for label in labels
         )
         check("reading the model's facts")
 
-    @staticmethod
-    def _string(read: Callable[[Any, int], int]) -> str | None:
-        """What a function with (buffer, size) -> length writes; llama.cpp's length excludes the final zero."""
-        size = 256
-        while True:
-            buf = ffi.new("char[]", size)
-            length = read(buf, size)
-            if length < 0:
-                return None
-            if length < size:
-                return bytes(ffi.buffer(buf, length)).decode("utf-8", "replace")
-            size = length + 1
-
-    def _read_metadata(self, p: Any) -> list[tuple[str, str]]:
-        found = []
-        for i in range(lib.llama_model_meta_count(p)):
-            key = self._string(lambda buf, size, i=i: lib.llama_model_meta_key_by_index(p, i, buf, size))
-            value = self._string(lambda buf, size, i=i: lib.llama_model_meta_val_str_by_index(p, i, buf, size))
-            if key is not None and value is not None:
-                found.append((key, value))
-        return found
+    @property
+    def vocab(self) -> Vocab:
+        """The model's vocabulary. It pins the model, so the model only remembers it weakly."""
+        vocab = None if self._vocab is None else self._vocab()
+        if vocab is None:
+            vocab = Vocab(self)
+            self._vocab = weakref.ref(vocab)
+        return vocab
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -212,6 +197,8 @@ class Model(Handle):
         Args:
             name: a named template such as "tool_use"; None: the default one.
         """
+        if name is not None and "\0" in name:
+            raise ValueError(f"the name of a chat template cannot contain a NUL character: {name!r}")
         raw = ffi.NULL if name is None else name.encode()
         with self._resource as pointer:
             text = lib.llama_model_chat_template(pointer, raw)
@@ -230,15 +217,15 @@ class Model(Handle):
         return MappingProxyType(found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as one GGUF file (llama_model_save_to_file).
+        """Write the model as one GGUF file (llama_model_save_to_file), which replaces an old one only when it is whole.
 
         Raises:
             OSError: the file cannot be written.
+            NativeError: llama.cpp cannot save this architecture.
         """
-        with open(path, "ab"):  # noqa: PTH123 - llama.cpp does not tell why it could not write: this does
-            pass
-        with self._resource as pointer:
-            lib.llama_model_save_to_file(pointer, path_bytes(path))
+        path_bytes(path)
+        with self._resource as pointer, files.replaced(path) as temporary:
+            lib.llama_model_save_to_file(pointer, path_bytes(temporary))
             check(f"saving the model to {os.fspath(path)}")
         drain_log()
 

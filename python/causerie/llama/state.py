@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from causerie.errors import CacheFullError, CauserieError, NativeError, StateError, UnsupportedError
 from causerie.llama import _state_file as files
 from causerie.llama import _state_format as form
-from causerie.llama._errors import call_log, check
+from causerie.llama._errors import call_log
+from causerie.llama._handle import Uncopyable
 from causerie.llama._lib import drain_log, ffi, lib
 from causerie.llama._params import uint
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    import os
+    from collections.abc import Callable, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
     from causerie.llama.context import Context
 
 __all__ = ["State"]
 
-_INT32_MAX = 2**31 - 1
 
-
-class State:
+class State(Uncopyable):
     """`context.state`: save what the memory holds and restore it, here, in another context or in another process.
 
     State is bytes in a container of ours (`_state_format`) with a version, checksums, and what it belongs to; it fits
@@ -49,13 +47,14 @@ class State:
         Args:
             checksum: protect the payload against damage; not needed for bytes that stay in this process.
         """
-        return self._get("context", -1, _no_tokens(), partial=False, checksum=checksum)
+        return self._get("context", -1, form.tokens(), partial=False, checksum=checksum)
 
     def set(self, data: Buffer) -> None:
         """Replace all sequences by saved ones (llama_state_set_data). There is no output until the next decode.
 
         Raises:
-            StateError: damaged, or of another model or configuration; nothing changed.
+            StateError: damaged, or of another model or configuration; nothing changed. (Only llama.cpp can tell whether
+                flash_attn="auto" became the same in both contexts: if not, every sequence is gone.)
             CacheFullError: there are too few cells for it; every sequence of this context is gone.
         """
         self._set("context", -1, form.parse(data))
@@ -67,7 +66,7 @@ class State:
             OSError: the file cannot be written; the old one stays.
             ValueError: tokens are no flat sequence of ids.
         """
-        files.write(path, self._get("context", -1, _tokens(tokens), partial=False, checksum=True))
+        files.write(path, self._get("context", -1, form.tokens(tokens), partial=False, checksum=True))
 
     def load_file(self, path: str | os.PathLike[str]) -> NDArray[np.int32]:
         """Restore from a file and return its tokens, int32 (n,) (llama_state_load_file).
@@ -94,7 +93,7 @@ class State:
                 nothing of that kind, or nothing else, this is the same as the full state.
             checksum: as for `get`.
         """
-        return self._get("sequence", self._seq(seq), _no_tokens(), partial=partial, checksum=checksum)
+        return self._get("sequence", self._seq(seq), form.tokens(), partial=partial, checksum=checksum)
 
     def seq_set(self, seq: int, data: Buffer) -> None:
         """Replace a sequence by a saved one (llama_state_seq_set_data_ext). Outputs of the last batch stay readable.
@@ -103,16 +102,15 @@ class State:
         still be there.
 
         Raises:
-            StateError: damaged, of another model or configuration, or partial and the rest is gone; nothing changed.
+            StateError: damaged, of another model or configuration, or partial and the rest is gone; nothing changed
+                (with the exception that `set` has).
             CacheFullError: there are too few cells for it; the sequence is empty, others are untouched.
         """
         self._set("sequence", self._seq(seq), form.parse(data))
 
-    def seq_save_file(
-        self, path: str | os.PathLike[str], seq: int, tokens: Sequence[int] | NDArray[Any] = ()
-    ) -> None:
+    def seq_save_file(self, path: str | os.PathLike[str], seq: int, tokens: Sequence[int] | NDArray[Any] = ()) -> None:
         """As `save_file`, for one sequence (llama_state_seq_save_file)."""
-        files.write(path, self._get("sequence", self._seq(seq), _tokens(tokens), partial=False, checksum=True))
+        files.write(path, self._get("sequence", self._seq(seq), form.tokens(tokens), partial=False, checksum=True))
 
     def seq_load_file(self, path: str | os.PathLike[str], seq: int) -> NDArray[np.int32]:
         """As `load_file`, for one sequence (llama_state_seq_load_file)."""
@@ -137,23 +135,23 @@ class State:
 
     def _payload(self, pointer: Any, seq: int, *, partial: bool) -> tuple[int, bool]:
         """Size of what llama.cpp would write, and whether it really is a part only."""
-        try:
-            if seq < 0:
-                size = lib.llama_state_get_size(pointer)
-            else:
-                size = lib.llama_state_seq_get_size_ext(pointer, seq, lib.LLAMA_STATE_SEQ_FLAGS_NONE)
-            check("working out the size of the state")
-        except NativeError as error:
-            if not error.aborted:
-                raise
-            # Nothing was written yet, so nothing is inconsistent.
-            raise UnsupportedError(
-                f"sequences that share recurrent state and were rolled back differently cannot be saved together: "
-                f"use seq_get ({error})"
-            ) from None
+        if seq < 0:
+            size = lib.llama_state_get_size(pointer)
+        else:
+            size = lib.llama_state_seq_get_size_ext(pointer, seq, lib.LLAMA_STATE_SEQ_FLAGS_NONE)
+        log = call_log()
+        self._context._check("working out the size of the state")
+        if size == 0:
+            if "shared recurrent state" in log:
+                drain_log()
+                raise UnsupportedError(
+                    "sequences that share recurrent state and were rolled back differently cannot be saved together: "
+                    "use seq_get for each"
+                )
+            raise NativeError(f"llama.cpp could not work out the size of the state: {log}")
         if partial:
             part = lib.llama_state_seq_get_size_ext(pointer, seq, lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY)
-            check("working out the size of the state")
+            self._context._check("working out the size of the state")
             return int(part), part < size
         return int(size), False
 
@@ -170,7 +168,7 @@ class State:
         )
 
     def _flash_attn(self) -> str:
-        return ffi.string(lib.llama_flash_attn_type_name(self._params.flash_attn_type)).decode()
+        return str(ffi.string(lib.llama_flash_attn_type_name(self._params.flash_attn_type)).decode())
 
     def _size(self, kind: str, seq: int, *, partial: bool) -> int:
         with self._context._exclusive() as pointer:
@@ -202,18 +200,27 @@ class State:
             self._check_fits(kind, seq, blob.header, memory)
             if seq < 0:
                 self._context._outputs.forget()
-                self._restore(blob, lambda p, n: lib.llama_state_set_data(pointer, p, n),
-                              lambda: lib.llama_memory_clear(memory, True), "every sequence of this context")
+                self._restore(
+                    blob,
+                    lambda p, n: lib.llama_state_set_data(pointer, p, n),
+                    lambda: lib.llama_memory_clear(memory, True),
+                    "every sequence of this context",
+                )
                 return
             flags = _flags(blob.header)
             if not blob.header.partial:
                 # llama.cpp skips what was empty when it was saved, and would leave the old sequence there.
                 lib.llama_memory_seq_rm(memory, seq, -1, -1)
-            self._restore(blob, lambda p, n: lib.llama_state_seq_set_data_ext(pointer, p, n, seq, flags),
-                          lambda: lib.llama_memory_seq_rm(memory, seq, -1, -1), f"sequence {seq}")
+            self._restore(
+                blob,
+                lambda p, n: lib.llama_state_seq_set_data_ext(pointer, p, n, seq, flags),
+                lambda: lib.llama_memory_seq_rm(memory, seq, -1, -1),
+                f"sequence {seq}",
+            )
             if blob.header.partial:
                 end = blob.header.sequences[0][2] + 1
                 if not lib.llama_memory_seq_rm(memory, seq, end, -1):
+                    self._context._check("restoring state")
                     lib.llama_memory_seq_rm(memory, seq, -1, -1)
                     raise StateError(f"positions from {end} cannot be removed; sequence {seq} is empty now")
 
@@ -235,7 +242,8 @@ class State:
             raise
         undo()
         drain_log()
-        message = f"llama.cpp could not restore the state ({log or f'it read {count} of {size} bytes'}); {victim} is gone"
+        reason = log or f"it read {count} of {size} bytes"
+        message = f"llama.cpp could not restore the state ({reason}); {victim} is gone"
         if "cells" in log:
             raise CacheFullError(f"{message}: too few free cells, remove sequences or use a larger n_ctx")
         raise StateError(message)
@@ -255,9 +263,9 @@ class State:
         if asked != saved and "auto" not in {asked, saved}:
             raise StateError(f"state was saved with flash_attn={saved!r}, this context has {asked!r}")
         if kind == "context":
-            highest = max((s for s, _, _ in header.sequences), default=0)
-            if highest >= self._context.n_seq_max:
-                raise StateError(f"state holds sequence {highest}, this context has n_seq_max={self._context.n_seq_max}")
+            highest, n_seq_max = max((s for s, _, _ in header.sequences), default=0), self._context.n_seq_max
+            if highest >= n_seq_max:
+                raise StateError(f"state holds sequence {highest}, this context has n_seq_max={n_seq_max}")
         elif header.partial:
             end = header.sequences[0][2] if header.sequences else -1
             if end < 0 or lib.llama_memory_seq_pos_max(memory, seq) < end:
@@ -266,18 +274,3 @@ class State:
 
 def _flags(header: form.Header) -> int:
     return int(lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if header.partial else lib.LLAMA_STATE_SEQ_FLAGS_NONE)
-
-
-def _no_tokens() -> NDArray[np.int32]:
-    return np.zeros(0, np.int32)
-
-
-def _tokens(tokens: Sequence[int] | NDArray[Any]) -> NDArray[np.int32]:
-    array = np.asarray(tokens)
-    if array.size == 0:
-        return _no_tokens()
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"tokens must be a flat sequence of ints, not {array.dtype} of shape {array.shape}")
-    if array.min() < 0 or array.max() > _INT32_MAX:
-        raise ValueError(f"token ids must be in 0..{_INT32_MAX}")
-    return array.astype(np.int32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from causerie.errors import TemplateError
@@ -12,6 +11,8 @@ from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from causerie.llama.model import Model
 
 __all__ = ["Template"]

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from causerie.errors import UnsupportedError
+from causerie.errors import NativeError, UnsupportedError
+from causerie.llama._deep_stack import longest_match, run
 from causerie.llama._errors import check
+from causerie.llama._handle import Uncopyable
 from causerie.llama._lib import ffi, lib
+from causerie.llama._params import uint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +36,7 @@ _INT32_MAX = 2**31 - 1
 _INT32_MIN = -(2**31)
 
 
-class Vocab:
+class Vocab(Uncopyable):
     """The vocabulary of a model: `model.vocab`. Thread-safe; lives as long as its model.
 
     Attributes:
@@ -107,7 +110,9 @@ class Vocab:
             parse_special: let the text of control tokens ("<|im_end|>") become those tokens. Never for text of users.
 
         Raises:
-            ValueError: the text is too long (more than 2**31 - 1 bytes), or is a str that UTF-8 cannot encode.
+            ValueError: the text is too long (more than 2**31 - 1 bytes, or a line of 8 MiB), or cannot be encoded: a
+                str with lone surrogates, or bytes beyond Unicode. Other bytes that are not UTF-8 are tokenised, by
+                some vocabularies as U+FFFD.
             UnsupportedError: the model has no vocabulary.
             ClosedError: the model is closed.
         """
@@ -117,6 +122,10 @@ class Vocab:
         raw = text.encode() if isinstance(text, str) else text
         if len(raw) > _INT32_MAX - 16:
             raise ValueError(f"a text of {len(raw)} bytes is too long for llama.cpp (at most {_INT32_MAX - 16})")
+        depth = longest_match(raw) if self.type == "bpe" else 0
+        return run(depth, lambda: self._tokenize(raw, add_special, parse_special))
+
+    def _tokenize(self, raw: bytes, add_special: bool, parse_special: bool) -> NDArray[np.int32]:
         out = np.empty(len(raw) + 16, np.int32)
         with self._resource:
             for _ in range(2):
@@ -124,9 +133,14 @@ class Vocab:
                     self._pointer, raw, len(raw), ffi.from_buffer("llama_token[]", out), out.size,
                     add_special, parse_special,
                 )
-                check("tokenising")
+                try:
+                    check("tokenising")
+                except NativeError as error:
+                    if error.aborted:
+                        raise
+                    raise ValueError(f"llama.cpp cannot tokenise this text: {error}") from None
                 if n >= 0:
-                    return out[:n].copy()
+                    return out[: int(n)].copy()
                 if n == _INT32_MIN:
                     break
                 out = np.empty(-n, np.int32)
@@ -179,6 +193,7 @@ class Vocab:
             IndexError: the id is out of range.
         """
         token = self._check_id(token)
+        lstrip = uint("lstrip", lstrip, 0, _INT32_MAX)
         self._usable()
         size = 64
         with self._resource:
