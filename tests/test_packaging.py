@@ -18,8 +18,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+# cmake and ninja of the running environment come before those of the system.
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
 def run(*command: object, **kwargs: object) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=580, **kwargs)  # type: ignore[call-overload]
+    kwargs.setdefault("env", {**os.environ, "PATH": PATH})
+    program = shutil.which(str(command[0]), path=PATH) or str(command[0])
+    result = subprocess.run([program, *map(str, command[1:])], capture_output=True, text=True, timeout=580, **kwargs)  # type: ignore[call-overload]
     assert result.returncode == 0, result.stdout + result.stderr
     return result
 
@@ -103,7 +109,7 @@ def test_the_sdist_holds_llama_cpp_and_no_git(sdist: Path) -> None:
 def test_the_sdist_configures_without_git(sdist: Path, tmp_path: Path) -> None:
     """Configuring needs git nowhere; compiling does not know git at all."""
     run(
-        shutil.which("cmake"), "-S", sdist, "-B", tmp_path / "build", "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}",
+        "cmake", "-S", sdist, "-B", tmp_path / "build", "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}",
         "-DCMAKE_DISABLE_FIND_PACKAGE_Git=ON", "-DGIT_EXECUTABLE=/nonexistent",
     )  # fmt: skip
     facts = (tmp_path / "build/native/build_info.inc").read_text()
@@ -116,8 +122,9 @@ def test_an_empty_submodule_stops_cmake_with_the_command_to_run(tmp_path: Path) 
         shutil.copytree(source, tmp_path / name) if source.is_dir() else shutil.copy(source, tmp_path / name)
     (tmp_path / "vendor/llama.cpp").mkdir(parents=True)
     result = subprocess.run(
-        ["cmake", "-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja"], capture_output=True, text=True, timeout=300
-    )
+        [shutil.which("cmake", path=PATH) or "cmake", "-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja"],
+        capture_output=True, text=True, timeout=300, env={**os.environ, "PATH": PATH},
+    )  # fmt: skip
     assert result.returncode != 0
     assert "python vendor/provision.py" in result.stderr
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from causerie.llama.device import Device
 
 __all__ = ["BuildInfo", "Diagnosis", "build_info", "doctor"]

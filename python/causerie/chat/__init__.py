@@ -1,0 +1,31 @@
+"""Messages and the text of replies: what a conversation is made of. Pure Python; no model, no pointers."""
+
+from __future__ import annotations
+
+from causerie.chat.content import KNOWN_PARTS, Content, PartsPolicy
+from causerie.chat.frozen_json import FrozenDict, FrozenList, freeze, thaw
+from causerie.chat.messages import Message, Role, as_message, as_messages
+from causerie.chat.reply_text import ReplyText
+from causerie.chat.stops import StopMatcher
+from causerie.chat.tokens_prefix import common_prefix_length
+from causerie.chat.tool_call import ToolCall
+from causerie.chat.utf8 import Utf8Assembler
+
+__all__ = [
+    "KNOWN_PARTS",
+    "Content",
+    "FrozenDict",
+    "FrozenList",
+    "Message",
+    "PartsPolicy",
+    "ReplyText",
+    "Role",
+    "StopMatcher",
+    "ToolCall",
+    "Utf8Assembler",
+    "as_message",
+    "as_messages",
+    "common_prefix_length",
+    "freeze",
+    "thaw",
+]
