@@ -8,8 +8,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import causerie
 import pytest
+
+import causerie
 from causerie import models
 from causerie.cli import app, progress
 from causerie.cli.doctor import doctor

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from causerie.cli import line_editor
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
+
+from causerie.cli import line_editor
 
 if TYPE_CHECKING:
     from pathlib import Path

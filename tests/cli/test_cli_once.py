@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from causerie.cli import app
 from conftest import COMMAND
+
+from causerie.cli import app
 
 if TYPE_CHECKING:
     from pathlib import Path

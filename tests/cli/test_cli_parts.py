@@ -11,6 +11,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from causerie.cli import transcript
 from causerie.cli.app import main
 from causerie.cli.arguments import build_parser
@@ -19,8 +22,6 @@ from causerie.cli.prompt import Turn
 from causerie.cli.sampling import build_sampler, settings
 from causerie.cli.text import one_line, size
 from causerie.llama.sampler import Sampler
-from hypothesis import given
-from hypothesis import strategies as st
 
 if TYPE_CHECKING:
     from pathlib import Path

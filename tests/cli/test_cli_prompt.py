@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from causerie.cli.prompt import Turn, encode, split_at_marks
 from causerie.errors import TemplateError
 from causerie.llama.template import Template
-from hypothesis import given
-from hypothesis import strategies as st
 
 if TYPE_CHECKING:
     from causerie.llama.model import Model

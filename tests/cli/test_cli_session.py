@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from causerie.cli.prompt import Turn
 from causerie.cli.session import Session, common_prefix
 from causerie.errors import ContextOverflowError, DecodeError, UnsupportedError
 from causerie.llama.context import Context
 from causerie.llama.memory import Memory
-from hypothesis import given
-from hypothesis import strategies as st
 
 if TYPE_CHECKING:
     from causerie.llama.batch import Batch

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
 from causerie.models import Alias, catalog
 
 FILENAME = "tiny-model.Q4_1.gguf"

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import pytest
+
 from causerie import models
 from causerie.errors import ModelLoadError
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
 from causerie import models
 from causerie.errors import ModelLoadError
 from causerie.models import catalog

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from causerie import models
 from causerie.errors import ModelLoadError
 from causerie.models import catalog

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from causerie import models
 
 pytest.importorskip("huggingface_hub")

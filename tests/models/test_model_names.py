@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from causerie import models
 from causerie.errors import ModelLoadError
 
