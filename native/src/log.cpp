@@ -81,7 +81,7 @@ void install_log_hook() {
     llama_log_set(on_log, nullptr);
     ggml_log_set(on_log, nullptr);
     mtmd_helper_log_set(on_log, nullptr);
-    common_log_pause(common_log_main());  // llama-common has a logger of its own, which prints; paused, it discards
+    common_log_set_verbosity_thold(-1);  // llama-common has a logger of its own, which prints what is at or below this
 }
 
 }  // namespace causerie
