@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tiny import write_llama
@@ -12,8 +12,8 @@ from causerie.llama import Batch, Context, Model
 from causerie.llama.template import Template
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Callable
+    from pathlib import Path
 
 EXTRA = {"tokenizer.chat_template": "{{ messages[0].content }}"}
 
@@ -146,8 +146,7 @@ def test_with_closes_also_after_an_exception(path: Path, kind: str) -> None:
     with Model(path) as model:
         target = make(kind, model)
         with pytest.raises(KeyError), target as entered:
-            assert entered is target
-            raise KeyError
+            raise KeyError(entered is target)
         assert target.closed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -9,11 +10,10 @@ from tiny import N_VOCAB, write_llama
 
 from causerie import BusyError, CacheFullError, DecodeError, UnsupportedError
 from causerie.llama import Batch, Context, Model, ffi, lib
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

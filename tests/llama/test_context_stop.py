@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ from causerie import BusyError, ClosedError, DecodeError
 from causerie.llama import Batch, Context, Model, ffi
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 OPTIONS = {"n_ctx": 512, "n_batch": 512, "n_ubatch": 32, "n_threads": 1}
 
@@ -216,7 +216,7 @@ class TestEvalCallback:
             ):  # fmt: skip
                 try:
                     call()
-                except BusyError as error:
+                except BusyError as error:  # noqa: PERF203
                     errors.append(error)
             return True
 
@@ -355,7 +355,7 @@ class TestThreads:
                     context.decode(batch)
                     done += 1
                 except ValueError as error:
-                    assert "empty" in str(error)
+                    assert "empty" in str(error)  # noqa: PT017
                 context.memory.clear()
             stop.set()
             thread.join()

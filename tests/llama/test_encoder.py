@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,11 +11,10 @@ from tiny import N_EMBD, N_VOCAB, write_bert, write_llama, write_t5
 
 from causerie import BusyError, DecodeError, UnsupportedError
 from causerie.llama import Batch, Context, Model
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Iterator
+    from pathlib import Path
 
 TEXT = [2, 4, 31, 32, 3]
 OTHER = [2, 9, 40, 3]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import weakref
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest

@@ -6,17 +6,17 @@ import logging
 import subprocess
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 from tiny import write_llama
 
 from causerie import DecodeError
 from causerie.llama import Batch, Context, Model, lib
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Iterator
+    from pathlib import Path
 
 NAME = "causerie.llama"
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from causerie import UnsupportedError
 from causerie.llama import Batch, Context, Memory, Model
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 KINDS = {
     "llama-dense": "plain", "deepseek2-moe": "latent (MLA)", "gemma3-dense": "sliding window",
@@ -256,7 +256,7 @@ class TestSlidingWindow:
                 try:
                     context.memory.seq_rm(0, cut, -1)
                 except UnsupportedError as error:
-                    assert "window" in str(error)
+                    assert "window" in str(error)  # noqa: PT017
                     assert spans(context.memory) == before
                     expected = anew(model, TOKENS + NEXT, swa_full=False)
                     assert nmse(feed(context, NEXT, 400), expected) < 1e-10

@@ -179,6 +179,26 @@ RISKY = {
             Sampler.infill(v), Sampler.typical(.9), Sampler.xtc(.5, .1), Sampler.adaptive_p(.2)])
         for token in rng.integers(0, v.n_tokens, 500):
             s.accept(int(token)); s.apply(row)""",
+    "interrupts at any moment": """
+        import random, signal, time
+        class Interrupt(Exception): pass
+        def interrupt(*_): raise Interrupt
+        s = Sampler.chain([Sampler.custom(lambda c: None, accept=lambda t: None), Sampler.dist(1)])
+        if hasattr(signal, "setitimer"):
+            signal.signal(signal.SIGALRM, interrupt)
+            for _ in range(1500):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(5e-5, 4e-4))
+                    for _ in range(10):
+                        s.apply(np.zeros(9)); s.accept(1)
+                    time.sleep(0.01)
+                    raise SystemExit("an interrupt was lost")
+                except Interrupt: pass
+        s.apply(np.zeros(9)); s.accept(1)""",
+    "closing the model from a custom sampler": """
+        s = Sampler.chain([Sampler.grammar(v, 'root ::= "a"'), Sampler.custom(lambda c: v._model.close()), Sampler.greedy()])
+        assert s.apply(np.zeros(v.n_tokens)).selected is not None
+        refused(lambda: s.apply(np.zeros(v.n_tokens)))""",
     "exit while a sampler runs in a daemon thread": """
         import threading, time
         s = Sampler.chain([Sampler.custom(lambda c: time.sleep(0.001)), Sampler.dist(1)])
@@ -192,7 +212,24 @@ RISKY = {
 }
 
 
-@pytest.mark.parametrize("code", RISKY.values(), ids=RISKY.keys())
+EXIT_WHILE_SAMPLING = """
+    import threading, time
+    from causerie.llama import Batch, Context
+    model = Model(sys.argv[1])
+    ctx = Context(model, n_ctx=64, n_batch=64)
+    batch = Batch(4)
+    batch.add(1, 0, output=True)
+    ctx.decode(batch)
+    s = Sampler.chain([Sampler.top_k(40), Sampler.custom(lambda c: None), Sampler.dist(1)])
+    def spin():
+        while True: s.sample(ctx)
+    for _ in range(3):
+        threading.Thread(target=spin, daemon=True).start()
+    time.sleep(0.2)
+"""
+
+
+@pytest.mark.parametrize("code", [*RISKY.values(), EXIT_WHILE_SAMPLING], ids=[*RISKY, "exit while sampling a context"])
 def test_nothing_ends_the_process(code, smollm2_path):
     program = textwrap.dedent("""
         import sys

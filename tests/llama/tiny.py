@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
 from gguf import MODEL_ARCH, MODEL_TENSOR, PoolingType, TokenType
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 N_VOCAB, N_EMBD, N_HEAD, N_FF, N_LAYER = 64, 32, 4, 64, 2
 T = MODEL_TENSOR

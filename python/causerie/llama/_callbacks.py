@@ -6,12 +6,13 @@ told to stop, and the code that made the call raises it again, with its tracebac
 
 from __future__ import annotations
 
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from causerie.llama._lib import ffi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
 __all__ = ["Callback", "CustomSampler"]
 
@@ -81,7 +82,18 @@ class CustomSampler:
             return None
 
 
-@ffi.def_extern()
+def _keep(_: object, error: BaseException, trace: TracebackType) -> bool | None:
+    """Keep what interrupts a function below outside of the user's own code, as Ctrl-C can at any line."""
+    arguments = trace.tb_frame.f_locals
+    owner: Callback | CustomSampler = ffi.from_handle(arguments["handle"])
+    owner.error = owner.error or error
+    if isinstance(owner, Callback):
+        owner.stop()
+        return not arguments.get("ask", True)
+    return None
+
+
+@ffi.def_extern(onerror=_keep)
 def causerie_py_progress(fraction: float, handle: Any) -> bool:
     """Loading: `fraction` in 0..1; False stops it."""
     callback: Callback = ffi.from_handle(handle)
@@ -90,7 +102,7 @@ def causerie_py_progress(fraction: float, handle: Any) -> bool:
     return not callback.stopped
 
 
-@ffi.def_extern()
+@ffi.def_extern(onerror=_keep)
 def causerie_py_eval(tensor: Any, ask: bool, handle: Any) -> bool:
     """Evaluation of one graph node: asked before (does the user want it?) and told after (False stops).
 
@@ -107,7 +119,7 @@ def causerie_py_eval(tensor: Any, ask: bool, handle: Any) -> bool:
     return answer
 
 
-@ffi.def_extern()
+@ffi.def_extern(onerror=_keep)
 def causerie_py_sampler_apply(candidates: Any, handle: Any) -> None:
     """Let the user's sampler see and change the candidates."""
     sampler: CustomSampler = ffi.from_handle(handle)
@@ -116,21 +128,21 @@ def causerie_py_sampler_apply(candidates: Any, handle: Any) -> None:
         candidates.selected = 0  # lets llama_sampler_sample end; the exception is raised instead of the token
 
 
-@ffi.def_extern()
+@ffi.def_extern(onerror=_keep)
 def causerie_py_sampler_accept(token: int, handle: Any) -> None:
     """Tell the user's sampler which token was chosen."""
     sampler: CustomSampler = ffi.from_handle(handle)
     sampler.run(sampler.accept, token)
 
 
-@ffi.def_extern()
+@ffi.def_extern(onerror=_keep)
 def causerie_py_sampler_reset(handle: Any) -> None:
     """Tell the user's sampler to forget its state."""
     sampler: CustomSampler = ffi.from_handle(handle)
     sampler.run(sampler.reset)
 
 
-@ffi.def_extern()
+@ffi.def_extern(onerror=_keep)
 def causerie_py_sampler_clone(handle: Any) -> Any:
     """Copy the user's sampler; NULL if that failed."""
     sampler: CustomSampler = ffi.from_handle(handle)

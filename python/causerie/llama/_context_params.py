@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from causerie.llama.model import Model
 
-__all__ = ["Attention", "FlashAttention", "Pooling", "RopeScaling", "build", "create", "default_threads", "require_memory"]
+__all__ = [
+    "Attention", "FlashAttention", "Pooling", "RopeScaling", "build", "create", "default_threads", "require_memory",
+]  # fmt: skip
 
 Pooling = Literal["unspecified", "none", "mean", "cls", "last", "rank"]
 Attention = Literal["unspecified", "causal", "non_causal"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import TypeVar, TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from causerie.errors import OutOfMemoryError
 from causerie.llama._memory_check import available_memory, require

@@ -16,6 +16,7 @@ from causerie.llama._lib import ffi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
     from typing_extensions import Self
 
 __all__ = ["Handle", "Resource", "Uncopyable"]

@@ -78,6 +78,6 @@ def path_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 lib.causerie_init()
-# Where backends are plugins they are loaded from beside our own libraries; elsewhere this finds nothing to do.
-lib.ggml_backend_load_all_from_path(path_bytes(LIBRARY_DIR))
+if b'"GGML_BACKEND_DL": "ON"' in ffi.string(lib.causerie_build_info()):  # backends are plugins beside our libraries
+    lib.ggml_backend_load_all_from_path(path_bytes(LIBRARY_DIR))
 drain_log()

@@ -6,15 +6,12 @@ import errno
 import io
 import os
 import re
-import secrets
-import shutil
 import stat
-import tempfile
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from causerie.errors import ModelLoadError
 from causerie.llama._gguf import read_tensors
@@ -60,6 +57,9 @@ def opened_stream(source: IO[bytes]) -> Iterator[Any]:
     try:
         fd = source.fileno()
     except (AttributeError, OSError, io.UnsupportedOperation):
+        import shutil
+        import tempfile
+
         with tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(source, copy)
             source.seek(position)
@@ -112,7 +112,7 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(path))  # through a link, to the file that it names
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
-    temporary = target.with_name(f".causerie-{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f".causerie-{os.urandom(8).hex()}.tmp")
     try:
         with temporary.open("xb"):
             pass  # llama.cpp does not tell why it could not write: this does

@@ -14,6 +14,7 @@ from causerie.llama._memory_check import available_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
     from causerie.llama._callbacks import Callback
     from causerie.llama._model_file import ModelFile
 

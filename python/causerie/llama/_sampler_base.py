@@ -201,7 +201,7 @@ class SamplerBase(SamplerHandle):
             try:
                 part = self._part.clone()
             except NativeError:
-                if not any(p.custom is not None and p.custom.error for p in self._part.walk()):
+                if all(p.custom is None or p.custom.error is None for p in self._part.walk()):
                     raise
             self._reraise()
             if part is None:

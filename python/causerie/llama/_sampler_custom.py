@@ -76,7 +76,7 @@ def _apply(function: CustomFunction, array: Any) -> None:
     elif answer is not None:
         logits = _row(answer, ids.size)
     finite_or_minus_inf(logits, "the logits that a custom sampler left")
-    _write_back(array, logits, index)
+    _write_back(array, logits.reshape(ids.size), index)
 
 
 def _row(answer: Any, size: int) -> NDArray[np.float32]:
@@ -97,7 +97,7 @@ def _row(answer: Any, size: int) -> NDArray[np.float32]:
 
 def _write_back(array: Any, logits: NDArray[np.float32], index: int | None) -> None:
     data = _view(array)
-    if not np.array_equal(data["logit"], logits):
+    if (data["logit"] != logits).any():
         data["logit"] = logits
         array.sorted = False
     if index is not None:

@@ -77,7 +77,7 @@ class SamplerHandle(Handle):
 
     def _reraise(self) -> None:
         """Raise what a Python function raised, with its own traceback."""
-        raised = [part.custom for part in self._part.walk() if part.custom is not None and part.custom.error]
+        raised = [p.custom for p in self._part.walk() if p.custom is not None and p.custom.error is not None]
         error = raised[0].error if raised else None
         for custom in raised:
             custom.error = None

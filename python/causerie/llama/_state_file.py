@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 
 from causerie.errors import StateError
@@ -19,7 +18,7 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
         OSError: the folder or the disk refused.
     """
     target = Path(os.path.realpath(path))  # through a link, to the file that it names
-    temporary = target.with_name(f".causerie-{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f".causerie-{os.urandom(8).hex()}.tmp")
     try:
         with temporary.open("xb", buffering=0) as file:
             view = memoryview(data)

@@ -20,7 +20,6 @@ model file from them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 import sys
@@ -127,6 +126,8 @@ class Writer:
 
 
 def _digest(*parts: bytes | memoryview) -> bytes:
+    import hashlib  # loads OpenSSL: 4 MB that only saved state needs
+
     digest = hashlib.sha256(usedforsecurity=False)
     for part in parts:
         digest.update(part)
@@ -201,7 +202,7 @@ def fingerprint(model: Model) -> str:
             model.n_vocab,
         ]  # fmt: skip
         content = json.dumps([sizes, sorted(model.metadata.items())]).encode()
-        found = _fingerprints[model] = f"{model.desc} {hashlib.sha256(content).hexdigest()[:32]}"
+        found = _fingerprints[model] = f"{model.desc} {_digest(content).hex()}"
     return found
 
 

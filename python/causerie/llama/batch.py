@@ -14,12 +14,18 @@ from causerie.llama._params import uint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["Batch"]
 
 _INT32_MAX = 2**31 - 1
 _MAX_SEQS = lib.llama_max_parallel_sequences()
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    """One number as a tuple, or several."""
+    return (value,) if hasattr(value, "__index__") else tuple(value)
 
 
 class Batch(Uncopyable):
@@ -117,7 +123,7 @@ class Batch(Uncopyable):
         return start
 
     def _check_seqs(self, seqs: Iterable[int]) -> tuple[int, ...]:
-        ids: tuple[int, ...] = (seqs,) if hasattr(seqs, "__index__") else tuple(seqs)
+        ids = _listed(seqs)
         if not 1 <= len(ids) <= self.n_seq_max:
             raise ValueError(f"an entry needs 1..{self.n_seq_max} sequence ids (n_seq_max), not {len(ids)}")
         if len(set(ids)) != len(ids):
@@ -156,8 +162,7 @@ class Batch(Uncopyable):
         row = np.asarray(vector, np.float32)
         if row.shape != (self.n_embd,):
             raise ValueError(f"the embedding must have shape ({self.n_embd},), not {row.shape}")
-        listed: Sequence[int] = (pos,) if hasattr(pos, "__index__") else pos
-        positions = tuple(uint("pos", p, 0, _INT32_MAX) for p in listed)
+        positions = tuple(uint("pos", p, 0, _INT32_MAX) for p in _listed(pos))
         if len(positions) != self.n_pos:
             raise ValueError(f"the embedding needs {self.n_pos} positions (n_pos), not {len(positions)}")
         ids = self._check_seqs(seqs)

@@ -18,13 +18,14 @@ from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib
 from causerie.llama._outputs import Outputs
 from causerie.llama._params import uint
-from causerie.llama.adapter import Attached, adapters_stay, LoraAdapter, set_adapters
+from causerie.llama.adapter import Attached, LoraAdapter, adapters_stay, set_adapters
 from causerie.llama.control_vector import ControlVector, set_control_vector
 from causerie.llama.memory import Memory
 from causerie.llama.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
     from numpy.typing import NDArray
 
     from causerie.llama.batch import Batch
@@ -267,8 +268,7 @@ class Context(Handle):
                 raise IndexError(f"the last batch held nothing of sequence {seq}")
             rank = lib.llama_pooling_type(pointer) == lib.LLAMA_POOLING_TYPE_RANK
             width = len(self.model.classifier_labels) if rank else self.model.n_embd_out
-            found: NDArray[np.float32] = np.frombuffer(ffi.buffer(row, 4 * width), np.float32)
-            return found.copy()
+            return np.array(np.frombuffer(ffi.buffer(row, 4 * width), np.float32))
 
     @property
     def n_threads(self) -> int:

@@ -12,6 +12,7 @@ from causerie.llama._params import uint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
     from causerie.llama.context import Context
     from causerie.llama.model import Model
 

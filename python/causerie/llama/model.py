@@ -19,6 +19,7 @@ from causerie.llama.vocab import Vocab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
     from causerie.llama.device import Device
 
 __all__ = ["Model"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
-import shutil
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -120,7 +118,7 @@ class _Output:
             raise ValueError(f"source and target are the same file: {target}")
         if any(name.is_dir() for name in names):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
-        self.path = self._target.with_name(f".causerie-{secrets.token_hex(8)}.tmp")
+        self.path = self._target.with_name(f".causerie-{os.urandom(8).hex()}.tmp")
         try:
             self.path.open("xb").close()  # llama.cpp does not tell why it could not: this does
         except OSError as error:
@@ -152,6 +150,8 @@ class _Output:
 
     def failure(self) -> OSError:
         """llama.cpp says only that writing failed; the usual reason is looked for."""
+        import shutil
+
         full = shutil.disk_usage(self._target.parent).free < 2**20
         code = errno.ENOSPC if full else errno.EIO
         return OSError(code, f"{os.strerror(code)} (llama.cpp could not write all of it)", str(self._target))

@@ -140,7 +140,7 @@ class Vocab(Uncopyable):
                         raise
                     raise ValueError(f"llama.cpp cannot tokenise this text: {error}") from None
                 if n >= 0:
-                    return out[: int(n)].copy()
+                    return np.array(out[: int(n)])
                 if n == _INT32_MIN:
                     break
                 out = np.empty(-n, np.int32)
