@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,9 @@ class TestEachFile:
         }
         assert names.isdisjoint({"ffi", "lib", "_native"})
         assert "causerie._native" not in text
-        assert not [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute) and node.attr == "ffi"]
+        assert not [
+            node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute) and node.attr == "ffi"
+        ]
 
     def test_private_modules_of_the_second_floor_are_used_there_only(self, path: Path) -> None:
         if module_name(path).startswith("causerie.llama"):

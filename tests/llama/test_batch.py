@@ -141,9 +141,7 @@ class TestRefusals:
             (1, 0, (256,), ValueError), (1, 0, (0.0,), TypeError), (1, 0, "0", TypeError), (1, 0, None, TypeError),
         ],
     )  # fmt: skip
-    def test_an_entry_out_of_range_changes_nothing(
-        self, token: object, pos: object, seqs: object, error: type
-    ) -> None:
+    def test_an_entry_out_of_range_changes_nothing(self, token: object, pos: object, seqs: object, error: type) -> None:
         batch = Batch(2, n_seq_max=2)
         with pytest.raises(error):
             batch.add(token, pos, seqs)  # type: ignore[arg-type]

@@ -156,6 +156,8 @@ def test_errors_belong_to_the_thread_that_made_the_call() -> None:
 def test_importing_the_bindings_prints_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from causerie.llama import lib; lib.ggml_time_us()"],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -182,7 +182,9 @@ def test_no_damage_ends_the_process(tmp_path: Path, content: bytes, seed: int) -
     whole.write_bytes(content)
     done = subprocess.run(
         [sys.executable, "-c", FUZZ, whole, tmp_path / "damaged.gguf", str(seed), "150"],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert 0 < int(done.stdout) < 150

@@ -138,7 +138,11 @@ def test_sampling_needs_a_row_that_was_asked_for(ready, model):
 
 def test_samplers_of_another_model_are_refused(ready, second_model):
     vocab = second_model.vocab
-    for make in (lambda: Sampler.grammar(vocab, 'root ::= "a"'), lambda: Sampler.dry(vocab), lambda: Sampler.infill(vocab)):
+    for make in (
+        lambda: Sampler.grammar(vocab, 'root ::= "a"'),
+        lambda: Sampler.dry(vocab),
+        lambda: Sampler.infill(vocab),
+    ):
         with pytest.raises(ValueError, match="another model"):
             Sampler.chain([make(), Sampler.greedy()]).sample(ready)
     own = ready.model.vocab
@@ -153,7 +157,9 @@ def test_samplers_of_another_model_are_refused(ready, second_model):
 
 def test_where_only_the_size_of_the_vocabulary_counts_another_model_will_do(ready, second_model):
     vocab = second_model.vocab
-    chain = Sampler.chain([Sampler.penalties(vocab, repeat=1.1), Sampler.logit_bias(vocab, {1: 2}), Sampler.mirostat(vocab)])
+    chain = Sampler.chain(
+        [Sampler.penalties(vocab, repeat=1.1), Sampler.logit_bias(vocab, {1: 2}), Sampler.mirostat(vocab)]
+    )
     chain.sample(ready)
 
 
@@ -204,7 +210,11 @@ def test_a_sampler_dies_with_its_last_reference_without_the_collector(model):
     gc.collect()
     gc.disable()
     try:
-        samplers = [Sampler.greedy(), Sampler.grammar(model.vocab, 'root ::= "a"'), Sampler.chain([Sampler.dry(model.vocab)])]
+        samplers = [
+            Sampler.greedy(),
+            Sampler.grammar(model.vocab, 'root ::= "a"'),
+            Sampler.chain([Sampler.dry(model.vocab)]),
+        ]
         samplers += [s.clone() for s in samplers]
         gone = [weakref.ref(sampler) for sampler in samplers]
         samplers.clear()
@@ -218,7 +228,13 @@ def test_close_is_idempotent_and_final():
         chain.apply(ROW)
     chain.close()
     assert chain.closed
-    for use in (lambda: chain.apply(ROW), chain.reset, chain.perf, lambda: chain.add(Sampler.greedy()), lambda: chain.remove(0)):
+    for use in (
+        lambda: chain.apply(ROW),
+        chain.reset,
+        chain.perf,
+        lambda: chain.add(Sampler.greedy()),
+        lambda: chain.remove(0),
+    ):
         with pytest.raises(ClosedError):
             use()
     with pytest.raises(ClosedError):

@@ -69,7 +69,9 @@ def test_changed_logits_are_no_longer_taken_for_sorted():
         candidates.logits[-1] += 100
 
     for seed in range(5):
-        chain = Sampler.chain([Sampler.top_k(3), Sampler.custom(worst_becomes_best), Sampler.top_k(1), Sampler.dist(seed)])
+        chain = Sampler.chain(
+            [Sampler.top_k(3), Sampler.custom(worst_becomes_best), Sampler.top_k(1), Sampler.dist(seed)]
+        )
         assert chain.apply(ROW).selected == 0
 
 
@@ -121,7 +123,9 @@ class FailureError(Exception):
     pass
 
 
-@pytest.mark.parametrize("error", [FailureError("no"), KeyboardInterrupt(), SystemExit(3)], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "error", [FailureError("no"), KeyboardInterrupt(), SystemExit(3)], ids=lambda e: type(e).__name__
+)
 def test_an_exception_reaches_the_caller_with_its_traceback(ready, error, capfd):
     fail = [True]
 
@@ -216,7 +220,12 @@ def test_a_clone_function_that_returns_an_unsuitable_sampler_is_refused():
 
 
 def test_functions_must_be_callable():
-    for arguments in ({"function": None}, {"function": 3}, {"function": len, "accept": 3}, {"function": len, "clone": 3}):
+    for arguments in (
+        {"function": None},
+        {"function": 3},
+        {"function": len, "accept": 3},
+        {"function": len, "clone": 3},
+    ):
         with pytest.raises(TypeError, match="callable"):
             Sampler.custom(**arguments)
 

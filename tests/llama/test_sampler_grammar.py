@@ -109,7 +109,9 @@ def test_nothing_left_to_choose_is_a_grammar_error_and_changes_nothing(context, 
     context.decode(batch)
     a, b = ids(vocab, "a")[0], ids(vocab, "b")[0]
     only_b = {t: -np.inf for t in range(vocab.n_tokens) if t != b}
-    sampler = Sampler.chain([Sampler.grammar(vocab, 'root ::= "ab"'), Sampler.logit_bias(vocab, only_b), Sampler.dist(1)])
+    sampler = Sampler.chain(
+        [Sampler.grammar(vocab, 'root ::= "ab"'), Sampler.logit_bias(vocab, only_b), Sampler.dist(1)]
+    )
     with pytest.raises(GrammarError, match="none of the candidates"):
         sampler.sample(context)
     sampler.accept(a)
@@ -191,7 +193,9 @@ def test_a_long_text_before_the_trigger_is_harmless(vocab):
     assert all(vocab.is_eog(int(t)) for t in np.flatnonzero(result.logits == 0))
 
 
-@pytest.mark.parametrize("text", ['root ::= "a', "root := x", "root ::= missing", 'root ::= root "a"', "", "root ::= <|nothing|>"])
+@pytest.mark.parametrize(
+    "text", ['root ::= "a', "root := x", "root ::= missing", 'root ::= root "a"', "", "root ::= <|nothing|>"]
+)
 def test_a_bad_grammar_is_refused_silently(vocab, text, capfd, caplog):
     with caplog.at_level(logging.ERROR), pytest.raises(GrammarError) as caught:
         Sampler.grammar(vocab, text)

@@ -236,8 +236,11 @@ logit_rows = arrays(
 
 
 @settings(deadline=None, max_examples=60)
-@given(arrays(np.float32, st.integers(2, 300), elements=st.floats(-50, 50, width=16), unique=True),
-       st.integers(1, 300), st.floats(0.01, 3))
+@given(
+    arrays(np.float32, st.integers(2, 300), elements=st.floats(-50, 50, width=16), unique=True),
+    st.integers(1, 300),
+    st.floats(0.01, 3),
+)
 def test_a_chain_is_its_samplers_one_after_the_other(row, k, t):
     whole = Sampler.chain([Sampler.top_k(k), Sampler.min_p(0.1), Sampler.temperature(t)]).apply(row)
     order = np.argsort(-row)[:k]
@@ -249,8 +252,12 @@ def test_a_chain_is_its_samplers_one_after_the_other(row, k, t):
 @settings(deadline=None, max_examples=100)
 @given(logit_rows, st.integers(0, 2**32 - 2))
 def test_what_is_excluded_is_never_drawn(row, seed):
-    for sampler in (Sampler.dist(seed), Sampler.chain([Sampler.top_k(5), Sampler.dist(seed)]),
-                    Sampler.mirostat_v2(seed=seed), Sampler.adaptive_p(0.3, seed=seed)):
+    for sampler in (
+        Sampler.dist(seed),
+        Sampler.chain([Sampler.top_k(5), Sampler.dist(seed)]),
+        Sampler.mirostat_v2(seed=seed),
+        Sampler.adaptive_p(0.3, seed=seed),
+    ):
         for _ in range(3):
             chosen = sampler.apply(row).selected
             assert chosen is not None

@@ -98,7 +98,9 @@ def test_rows_of_something_else_than_numbers():
             Sampler.greedy().apply(row)
 
 
-@pytest.mark.parametrize(("token", "error"), [(-1, ValueError), (2**31, ValueError), (1.0, TypeError), (None, TypeError)])
+@pytest.mark.parametrize(
+    ("token", "error"), [(-1, ValueError), (2**31, ValueError), (1.0, TypeError), (None, TypeError)]
+)
 def test_tokens_that_are_none(token, error):
     with pytest.raises(error):
         Sampler.dist(1).accept(token)
@@ -248,6 +250,9 @@ def test_nothing_ends_the_process(code, smollm2_path):
         v = Model(sys.argv[1], vocab_only=True).vocab
     """) + textwrap.dedent(code)
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", program, str(smollm2_path)], capture_output=True, text=True, timeout=120,
+        [sys.executable, "-X", "faulthandler", "-c", program, str(smollm2_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

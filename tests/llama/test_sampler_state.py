@@ -190,7 +190,11 @@ def test_copy_from_a_chain_takes_over_the_state_of_every_part(vocab, row):
 
 def test_copy_from_a_sampler_of_another_kind_is_refused(vocab):
     chain = Sampler.chain([Sampler.top_k(3), Sampler.dist(1)])
-    for other in (Sampler.greedy(), Sampler.chain([Sampler.top_k(3)]), Sampler.chain([Sampler.dist(1), Sampler.top_k(3)])):
+    for other in (
+        Sampler.greedy(),
+        Sampler.chain([Sampler.top_k(3)]),
+        Sampler.chain([Sampler.dist(1), Sampler.top_k(3)]),
+    ):
         with pytest.raises(ValueError, match="same way"):
             chain.copy_from(other)
     with pytest.raises(ValueError, match="same way"):
@@ -210,8 +214,11 @@ def test_a_clone_of_adaptive_p_does_not_look_up_probabilities_it_has_not(vocab, 
 
 
 def test_choosing_among_nothing_leaves_mirostat_usable_after_reset(vocab, row):
-    for make in (lambda: Sampler.mirostat(vocab, seed=1), lambda: Sampler.mirostat_v2(seed=1),
-                 lambda: Sampler.adaptive_p(0.3, seed=1)):
+    for make in (
+        lambda: Sampler.mirostat(vocab, seed=1),
+        lambda: Sampler.mirostat_v2(seed=1),
+        lambda: Sampler.adaptive_p(0.3, seed=1),
+    ):
         chain = Sampler.chain([Sampler.custom(exclude_all), make()])
         assert chain.apply(row).selected is None
         with pytest.raises(RuntimeError, match="reset"):

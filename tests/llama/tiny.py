@@ -77,12 +77,19 @@ def _bare(writer: gguf.GGUFWriter) -> None:
 
 
 def write_llama(
-    path: Path, *, vocab: bool = True, seed: int = 0, extra: Mapping[str, Any] | None = None, n_ctx: int = 64,
+    path: Path,
+    *,
+    vocab: bool = True,
+    seed: int = 0,
+    extra: Mapping[str, Any] | None = None,
+    n_ctx: int = 64,
     split_max_tensors: int = 0,
 ) -> Path:
     """A LLaMA of two layers; `split_max_tensors` writes several files, and the first one's path is returned."""
     writer = gguf.GGUFWriter(
-        path, gguf.MODEL_ARCH_NAMES[MODEL_ARCH.LLAMA], split_max_tensors=split_max_tensors,
+        path,
+        gguf.MODEL_ARCH_NAMES[MODEL_ARCH.LLAMA],
+        split_max_tensors=split_max_tensors,
     )
     _basics(writer, n_ctx)
     writer.add_layer_norm_rms_eps(1e-5)

@@ -57,8 +57,13 @@ class CustomSampler:
 
     _alive: dict[Any, CustomSampler] = {}  # noqa: RUF012 - handle -> object, shared on purpose
 
-    def __init__(self, apply: Callable[[Any], None], accept: Callable[[int], None] | None = None,
-                 reset: Callable[[], None] | None = None, clone: Callable[[], CustomSampler] | None = None) -> None:
+    def __init__(
+        self,
+        apply: Callable[[Any], None],
+        accept: Callable[[int], None] | None = None,
+        reset: Callable[[], None] | None = None,
+        clone: Callable[[], CustomSampler] | None = None,
+    ) -> None:
         self.apply = apply
         self.accept = accept
         self.reset = reset

@@ -27,8 +27,7 @@ FlashAttention = Literal["auto", "disabled", "enabled"]
 RopeScaling = Literal["unspecified", "none", "linear", "yarn", "longrope"]
 
 _POOLING = {
-    m: getattr(lib, f"LLAMA_POOLING_TYPE_{m.upper()}")
-    for m in ("unspecified", "none", "mean", "cls", "last", "rank")
+    m: getattr(lib, f"LLAMA_POOLING_TYPE_{m.upper()}") for m in ("unspecified", "none", "mean", "cls", "last", "rank")
 }
 _ATTENTION = {m: getattr(lib, f"LLAMA_ATTENTION_TYPE_{m.upper()}") for m in ("unspecified", "causal", "non_causal")}
 _FLASH = {m: getattr(lib, f"LLAMA_FLASH_ATTN_TYPE_{m.upper()}") for m in ("auto", "disabled", "enabled")}
@@ -135,9 +134,7 @@ def _cells(model: Model, params: Any) -> int:
 def _cache_bound(model: Model, params: Any) -> int:
     """Bytes that a full key-value cache can take at most: every layer, every head, nothing windowed."""
     width = max(model.n_embd, model.n_embd_out)
-    per_token = sum(
-        -(-width // lib.ggml_blck_size(t)) * lib.ggml_type_size(t) for t in (params.type_k, params.type_v)
-    )
+    per_token = sum(-(-width // lib.ggml_blck_size(t)) * lib.ggml_type_size(t) for t in (params.type_k, params.type_v))
     return int(_cells(model, params) * model.n_layer * per_token)
 
 

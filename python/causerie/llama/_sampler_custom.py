@@ -87,8 +87,7 @@ def _row(answer: Any, size: int) -> NDArray[np.float32]:
         row = None
     if row is None or isinstance(answer, bool) or row.ndim != 1:
         raise TypeError(
-            "a custom sampler must return None, a token id, or logits as a flat array, not "
-            f"{type(answer).__name__}"
+            f"a custom sampler must return None, a token id, or logits as a flat array, not {type(answer).__name__}"
         )
     if row.size != size:
         raise ValueError(f"a custom sampler returned {row.size} logits for {size} candidates")

@@ -231,4 +231,3 @@ class SamplerFactories(SamplerBase):
         if pointer == ffi.NULL:
             CustomSampler._alive.pop(handle, None)
         return cls._make("custom", pointer, name=label)
-

@@ -179,9 +179,7 @@ class Batch(Uncopyable):
         self.output[i] = bool(output)
         self._n = i + 1
 
-    def add_sequence(
-        self, tokens: Sequence[int] | NDArray[Any], pos0: int, seq: int, output_last: bool = True
-    ) -> int:
+    def add_sequence(self, tokens: Sequence[int] | NDArray[Any], pos0: int, seq: int, output_last: bool = True) -> int:
         """Append consecutive tokens of one sequence, vectorised; returns the index of the last one.
 
         Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from causerie.errors import TemplateError
@@ -11,7 +12,7 @@ from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from causerie.llama.model import Model
 
@@ -34,6 +35,8 @@ class Template(Handle):
     """
 
     def __init__(self, source: str, *, bos_token: str = "", eos_token: str = "") -> None:
+        if not isinstance(source, str):
+            raise TypeError(f"a chat template is a str of Jinja, not {type(source).__name__}")
         if not source.strip():
             raise TemplateError("the chat template is empty")
         self._open(None, source, bos_token, eos_token)
@@ -110,7 +113,10 @@ class Template(Handle):
 
         Raises:
             TemplateError: the template refused the messages, or they are malformed.
+            TypeError, ValueError: they are not JSON.
         """
+        if isinstance(messages, (str, bytes)) or not all(isinstance(m, Mapping) for m in messages):
+            raise TypeError("messages must be a sequence of mappings with 'role' and 'content'")
         inputs: dict[str, Any] = {
             "messages": [dict(m) for m in messages],
             "tool_choice": tool_choice,

@@ -99,9 +99,7 @@ class Vocab(Uncopyable):
             raise IndexError(f"token ids must be in 0..{self.n_tokens - 1}, found {array.min()}..{array.max()}")
         return np.ascontiguousarray(array, dtype=np.int32)
 
-    def tokenize(
-        self, text: str | bytes, add_special: bool = True, parse_special: bool = False
-    ) -> NDArray[np.int32]:
+    def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = False) -> NDArray[np.int32]:
         """Token ids of a text (llama_tokenize), int32 of shape (n,).
 
         Args:
@@ -130,8 +128,13 @@ class Vocab(Uncopyable):
         with self._resource:
             for _ in range(2):
                 n = lib.llama_tokenize(
-                    self._pointer, raw, len(raw), ffi.from_buffer("llama_token[]", out), out.size,
-                    add_special, parse_special,
+                    self._pointer,
+                    raw,
+                    len(raw),
+                    ffi.from_buffer("llama_token[]", out),
+                    out.size,
+                    add_special,
+                    parse_special,
                 )
                 try:
                     check("tokenising")
@@ -166,8 +169,13 @@ class Vocab(Uncopyable):
             for _ in range(2):
                 out = ffi.new("char[]", size)
                 n = lib.llama_detokenize(
-                    self._pointer, ffi.from_buffer("llama_token[]", array), array.size, out, size,
-                    remove_special, special,
+                    self._pointer,
+                    ffi.from_buffer("llama_token[]", array),
+                    array.size,
+                    out,
+                    size,
+                    remove_special,
+                    special,
                 )
                 check("detokenising")
                 if n >= 0:
@@ -175,9 +183,7 @@ class Vocab(Uncopyable):
                 size = -n
         raise ValueError(f"{array.size} tokens could not be turned into text")
 
-    def detokenize(
-        self, ids: Sequence[int] | NDArray[Any], special: bool = False, remove_special: bool = False
-    ) -> str:
+    def detokenize(self, ids: Sequence[int] | NDArray[Any], special: bool = False, remove_special: bool = False) -> str:
         """The text of token ids, as `detokenize_bytes`; bytes that are not UTF-8 become U+FFFD."""
         return self.detokenize_bytes(ids, special, remove_special).decode("utf-8", "replace")
 
