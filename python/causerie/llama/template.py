@@ -105,7 +105,8 @@ class Template(Handle):
             thinking: whether the template's thinking mode is on, where it has one.
             add_generation_prompt: end with the start of an assistant's turn.
             kwargs: variables for the template.
-            now: seconds since the epoch, for templates that print the date; None: the present.
+            now: seconds since the epoch, for templates that print llama.cpp's `date_string`; None: the present. (Others
+                call strftime_now, which always tells the present.)
 
         Returns:
             "prompt" (text), "stops" (strings), "grammar", "grammar_lazy", "grammar_triggers", "preserved_tokens",
