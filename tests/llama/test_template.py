@@ -94,7 +94,9 @@ class TestRender:
 
 
 class TestSource:
-    @pytest.mark.parametrize("source", ["", " \n", "{{", "{% if %}", "{% for x in %}", "{{ 1 + }}", "a\0b", "{% endfor %}"])
+    @pytest.mark.parametrize(
+        "source", ["", " \n", "{{", "{% if %}", "{% for x in %}", "{{ 1 + }}", "a\0b", "{% endfor %}"]
+    )
     def test_that_is_no_template_is_refused(self, source: str) -> None:
         with pytest.raises(TemplateError):
             Template(source)
