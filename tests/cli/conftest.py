@@ -31,6 +31,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "PYTHONUTF8": "1",
         "TERM": "xterm",
         "PROMPT_TOOLKIT_NO_CPR": "1",
+        # Threads that wait for each other by spinning make a busy machine slower by far more than the load.
+        "OMP_THREAD_LIMIT": "1",
     }
 
 

@@ -87,7 +87,9 @@ def test_without_the_native_module_no_command_ends_in_a_traceback(
 ) -> None:
     block = "import sys; sys.modules['causerie._native'] = None\n"
     script = f"{block}from causerie.cli import main; sys.exit(main({command!r}))"
-    result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300
+    )
     assert result.returncode == code
     assert "Traceback" not in result.stderr
     if code:
@@ -106,7 +108,7 @@ except SystemExit:
     pass
 print("LOADED", [name for name in {HEAVY!r} if name in sys.modules])
 """
-    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert result.stdout.splitlines()[-1] == "LOADED []"
 
 

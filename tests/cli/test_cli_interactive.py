@@ -74,7 +74,7 @@ def terminal(environment: dict[str, str], tmp_path: Path) -> Iterator[Open]:
             env=environment,
             cwd=str(tmp_path),
             encoding="utf-8",
-            timeout=150,
+            timeout=400,
             dimensions=(40, 120),
         )
         children.append(child)
@@ -185,7 +185,7 @@ def test_inputs_are_kept_in_a_private_file(terminal: Open, tmp_path: Path) -> No
 
 def test_without_prompt_toolkit_it_says_what_to_install(environment: dict[str, str], tmp_path: Path) -> None:
     code = "import sys; sys.modules['prompt_toolkit'] = None; from causerie.cli import main; sys.exit(main(['chat']))"
-    child = pexpect.spawn(sys.executable, ["-c", code], env=environment, encoding="utf-8", timeout=60)
+    child = pexpect.spawn(sys.executable, ["-c", code], env=environment, encoding="utf-8", timeout=300)
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 1
@@ -199,7 +199,7 @@ def test_a_terminal_for_stdin_alone_is_read_to_its_end(environment: dict[str, st
     process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
     os.close(theirs)
     os.write(ours, b"Why is the sky blue?\n\x04")
-    out, _ = process.communicate(timeout=180)
+    out, _ = process.communicate(timeout=400)
     os.close(ours)
     assert process.returncode == 0
     assert out.lower().startswith(b"the sky")

@@ -349,6 +349,24 @@ class TestShift:
         with pytest.raises(ValueError, match="d must be in"):
             context.memory.seq_div(0, 0, -1, d)
 
+    def test_quantised_keys_can_be_rotated_where_llama_cpp_can(self, load: Callable[[str], Model]) -> None:
+        found = []
+        for shift in (0, 7):
+            with new(load("llama-dense"), type_k="q8_0") as context:
+                feed(context, TOKENS[:20])
+                context.memory.seq_add(0, 0, -1, shift)
+                found.append(feed(context, NEXT, 20 + shift))
+        assert nmse(found[1], found[0]) < 1e-3
+
+    @pytest.mark.parametrize("name", ["minimax-m3-moe", "laguna-moe"])
+    def test_other_quantised_keys_cannot_be_rotated(self, load: Callable[[str], Model], name: str) -> None:
+        with new(load(name), type_k="q8_0") as context:
+            feed(context, TOKENS[:20])
+            assert not context.memory.can_shift
+            with pytest.raises(UnsupportedError, match="cannot be shifted"):
+                context.memory.seq_add(0, 0, -1, 1)
+            feed(context, NEXT, 20)
+
     def test_keys_in_bf16_cannot_be_rotated(self, load: Callable[[str], Model]) -> None:
         with new(load("llama-dense"), type_k="bf16", type_v="bf16") as context:
             feed(context, TOKENS[:20])

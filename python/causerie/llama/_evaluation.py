@@ -10,7 +10,7 @@ from causerie.errors import CauserieError, NativeError, OutOfMemoryError, Unsupp
 from causerie.llama import _at_exit as at_exit
 from causerie.llama._errors import call_log, check_decode
 from causerie.llama._lib import drain_log, ffi, lib
-from causerie.llama.memory import whole_only
+from causerie.llama._memory_kinds import whole_only
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,26 +8,17 @@ from typing import TYPE_CHECKING, Any
 from causerie.errors import UnsupportedError
 from causerie.llama._handle import Uncopyable
 from causerie.llama._lib import drain_log, ffi, lib
+from causerie.llama._memory_kinds import shares_no_cells, shifting_aborts, whole_only
 from causerie.llama._params import uint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from causerie.llama.context import Context
-    from causerie.llama.model import Model
 
-__all__ = ["Memory", "whole_only"]
+__all__ = ["Memory"]
 
 _POS_MIN, _POS_MAX = -(2**31), 2**31 - 1
-
-
-# llama.cpp spoils a copied sequence of this architecture when the original is removed.
-_UNSHARED = "deepseek4"
-
-
-def whole_only(model: Model) -> bool:
-    """Whether a sequence is a state that stands for all its positions: parts cannot be taken out."""
-    return model.is_recurrent or model.is_hybrid or model.architecture == _UNSHARED
 
 
 def _refused(reason: str) -> UnsupportedError:
@@ -156,7 +147,7 @@ class Memory(Uncopyable):
             span = self._span(memory, src)
             if src == dst or not part.overlaps(span):
                 return
-            if self._context.model.architecture == _UNSHARED:
+            if shares_no_cells(self._context.model):
                 raise UnsupportedError("sequences of this model share no cells: copy with state.seq_get and seq_set")
             if part.covers(span):
                 lib.llama_memory_seq_cp(memory, src, dst, -1, -1)
@@ -214,10 +205,7 @@ class Memory(Uncopyable):
     def _can_shift(self, memory: Any) -> bool:
         if not lib.llama_memory_can_shift(memory):
             return False
-        # Where llama.cpp says yes and then aborts: ggml's CPU kernel cannot rotate keys in bf16, and of the two caches
-        # of a hybrid model with a sliding window one may have no layers.
-        model, keys = self._context.model, self._context._params.type_k
-        return model.is_recurrent or (keys != lib.GGML_TYPE_BF16 and not (model.is_hybrid and model.n_swa > 0))
+        return not shifting_aborts(self._context.model, self._context._params.type_k)
 
     def _shiftable(self, memory: Any) -> None:
         if not self._can_shift(memory):
