@@ -83,7 +83,7 @@ def test_doctor_says_it_to_programs_too(capsys: pytest.CaptureFixture[str]) -> N
     ("command", "code"), [(["doctor"], 1), (["chat", "hello"], 1), (["models"], 0), (["--help"], 0)]
 )
 def test_without_the_native_module_no_command_ends_in_a_traceback(
-    command: list[str], code: int, environment: dict[str, str]
+    command: list[str], code: int, environment: dict[str, str], smollm2_path: Path
 ) -> None:
     block = "import sys; sys.modules['causerie._native'] = None\n"
     script = f"{block}from causerie.cli import main; sys.exit(main({command!r}))"

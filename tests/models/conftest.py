@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -149,8 +150,17 @@ def index(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
+@pytest.fixture(scope="session")
+def package_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PYTHONPATH with causerie's Python files and nothing else that is installed beside them."""
+    folder = tmp_path_factory.mktemp("alone")
+    package = Path(catalog.__file__).parents[1]
+    shutil.copytree(package, folder / "causerie", ignore=shutil.ignore_patterns("lib", "*.so", "*.pyd", "__pycache__"))
+    return folder
+
+
 @pytest.fixture
-def start(tiny: Tiny) -> Iterator[Start]:
+def start(tiny: Tiny, package_alone: Path) -> Iterator[Start]:
     """Start another Python that knows the alias ``tiny`` too; ``start(code, python=sys.executable)``."""
     running: list[subprocess.Popen[str]] = []
     prelude = (
@@ -159,10 +169,9 @@ def start(tiny: Tiny) -> Iterator[Start]:
         "from causerie.models import catalog\n"
         f"catalog.TABLE['tiny'] = catalog.Alias(**json.loads({json.dumps(asdict(tiny.alias))!r}))\n"
     )
-    package = str(Path(catalog.__file__).parents[2])
 
     def begin(code: str, python: str = sys.executable) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": package}
+        environment = {**os.environ, "PYTHONPATH": str(package_alone)}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen([python, "-c", prelude + code], env=environment, text=True, **pipes)
         running.append(process)

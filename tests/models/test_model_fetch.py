@@ -158,7 +158,7 @@ def test_two_processes_at_once_download_once(tiny: Tiny, index: Index, start: St
     )
     both = [start(report), start(report)]
     for process in both:
-        out, said = process.communicate(timeout=60)
+        out, said = process.communicate(timeout=300)
         assert said == ""
         path, calls = out.splitlines()
         assert path == str(tiny.path)
@@ -185,7 +185,7 @@ def test_a_killed_fetch_takes_pip_with_it_and_the_next_one_works(tiny: Tiny, ind
 def test_a_python_without_pip_says_what_to_do(tiny: Tiny, start: Start, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     python = tmp_path / "bare" / ("Scripts" if os.name == "nt" else "bin") / "python"
-    _, said = start(RESOLVE, python=str(python)).communicate(timeout=60)
+    _, said = start(RESOLVE, python=str(python)).communicate(timeout=300)
     assert "UnsupportedError" in said
     assert "python -m ensurepip" in said
     assert str(tiny.path) in said

@@ -261,10 +261,10 @@ def test_a_split_model_with_a_missing_part_is_refused(hub: Hub, resolve: Resolve
     assert "has no file 'big-00002-of-00002.gguf'" in got["text"]
 
 
-def test_without_the_library_the_extra_is_named(resolve: Resolve, tmp_path: Path) -> None:
+def test_without_the_library_the_extra_is_named(resolve: Resolve, tmp_path: Path, package_alone: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     python = tmp_path / "bare" / ("Scripts" if os.name == "nt" else "bin") / "python"
-    environment = {**os.environ, "PYTHONPATH": str(Path(models.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(package_alone)}
     command = [str(python), "-c", CODE, NAME, "", '""']
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     got = json.loads(done.stdout)
