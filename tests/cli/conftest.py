@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from cli_command import COMMAND
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from causerie.cli.session import Session
     from causerie.llama.model import Model
 
-COMMAND = [sys.executable, "-m", "causerie.cli"]
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import COMMAND
+from cli_command import COMMAND
 
 from causerie.cli import app
 

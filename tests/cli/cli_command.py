@@ -1,0 +1,5 @@
+"""How the tests start the command line."""
+
+import sys
+
+COMMAND = [sys.executable, "-m", "causerie.cli"]
