@@ -86,11 +86,18 @@ class SamplerBase(SamplerHandle):
         left, selected = self._run(pointer, row, n)
         if left.size and selected < 0:
             raise ValueError("the custom sampler at the end chose no token: return an id, or add one that chooses")
-        top = finite_or_minus_inf(left["logit"], "the logits that the samplers left") if left.size else -np.inf
-        if top == -np.inf or left[selected]["logit"] == -np.inf:
-            self._spoil()
-            self._refuse_all()
+        chosen = left[selected]["logit"] if left.size else -np.inf
+        # llama.cpp's samplers keep finite logits finite, so the chosen one tells; Python functions may leave anything.
+        if not np.isfinite(chosen) or self._has_custom:
+            top = finite_or_minus_inf(left["logit"], "the logits that the samplers left") if left.size else -np.inf
+            if top == -np.inf or chosen == -np.inf:
+                self._spoil()
+                self._refuse_all()
         return int(left[selected]["id"])
+
+    @property
+    def _has_custom(self) -> bool:
+        return any(part.custom is not None for part in self._part.walk())
 
     def _refuse_all(self) -> NoReturn:
         if any(part.kind in {"grammar", "grammar_lazy"} for part in self._part.walk()):
