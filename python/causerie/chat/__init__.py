@@ -5,6 +5,7 @@ from __future__ import annotations
 from causerie.chat.content import KNOWN_PARTS, Content, PartsPolicy
 from causerie.chat.frozen_json import FrozenDict, FrozenList, freeze, thaw
 from causerie.chat.messages import Message, Role, as_message, as_messages
+from causerie.chat.options import SamplingOptions
 from causerie.chat.reply_text import ReplyText
 from causerie.chat.stops import StopMatcher
 from causerie.chat.tokens_prefix import common_prefix_length
@@ -20,6 +21,7 @@ __all__ = [
     "PartsPolicy",
     "ReplyText",
     "Role",
+    "SamplingOptions",
     "StopMatcher",
     "ToolCall",
     "Utf8Assembler",
