@@ -1,7 +1,11 @@
-"""Messages and the text of replies: what a conversation is made of. Pure Python; no model, no pointers."""
+"""Messages, the prompts that templates make of them, and the text of replies: what a conversation is made of.
+
+Importing it loads no native code.
+"""
 
 from __future__ import annotations
 
+from causerie.chat.chat_template import ChatTemplate, Prompt
 from causerie.chat.content import KNOWN_PARTS, Content, PartsPolicy
 from causerie.chat.frozen_json import FrozenDict, FrozenList, freeze, thaw
 from causerie.chat.messages import Message, Role, as_message, as_messages
@@ -14,11 +18,13 @@ from causerie.chat.utf8 import Utf8Assembler
 
 __all__ = [
     "KNOWN_PARTS",
+    "ChatTemplate",
     "Content",
     "FrozenDict",
     "FrozenList",
     "Message",
     "PartsPolicy",
+    "Prompt",
     "ReplyText",
     "Role",
     "SamplingOptions",

@@ -1,0 +1,243 @@
+"""A history as the token ids of a prompt.
+
+What the model generated goes in as the very ids it generated. What people, tools and models wrote can never become a
+control token: the template is rendered with a mark in place of each such text, so that what stands around the marks is
+the template's own, and its control tokens alone count.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from causerie.chat.marks import Fill, Marked, align, defused, mark
+from causerie.chat.memo import Memo
+from causerie.chat.messages import Message, as_messages
+from causerie.chat.segments import Generated, Part, SegmentEncoder, Text
+from causerie.errors import TemplateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from causerie.chat.chat_template import ChatTemplate, Prompt
+    from causerie.llama.vocab import Vocab
+
+__all__ = ["Encoded", "PromptEncoder"]
+
+_ROOM = 2**20  # characters of marked renderings that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A prompt as a model takes it.
+
+    Attributes:
+        text: what the ids say: the template's text, people's text, what was generated. A BOS that the vocabulary and
+            not the template puts in front is not in it.
+        ids: the token ids.
+        prompt: what the template made of the messages; its ``text`` is that of the messages alone.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    prompt: Prompt
+
+
+class PromptEncoder:
+    """Turns histories into token ids. Thread-safe; remembers what it tokenised, within bounds.
+
+    Args:
+        template: the chat template.
+        vocab: the vocabulary of the model that the prompt is for.
+    """
+
+    def __init__(self, template: ChatTemplate, vocab: Vocab) -> None:
+        self._template = template
+        self._vocab = vocab
+        self._segments = SegmentEncoder(vocab)
+        self._marked: Memo[str | None] = Memo(_ROOM)
+
+    def encode(
+        self,
+        messages: Iterable[Message | Mapping[str, Any]],
+        generated: Sequence[tuple[int, ...] | None] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        continue_last: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: str = "auto",
+        parallel_tool_calls: bool = False,
+        response_schema: Mapping[str, Any] | None = None,
+    ) -> Encoded:
+        """The ids to evaluate so that the model answers; exactly one BOS where the vocabulary wants one.
+
+        Args:
+            messages: the history.
+            generated: by message, the ids the model generated for its content; None where it generated none. They go in
+                as they are, whatever they say; where the template rewrites what they say (drops thinking from it, for
+                example), the template's text goes in instead. None: nothing was generated.
+            add_generation_prompt: end with the start of an assistant's turn.
+            continue_last: end right behind the text of the last message, an assistant's, so that it goes on.
+            template_kwargs: variables for the template.
+            thinking: as for `ChatTemplate.apply`.
+            tools: as for `ChatTemplate.apply`.
+            tool_choice: as for `ChatTemplate.apply`.
+            parallel_tool_calls: as for `ChatTemplate.apply`.
+            response_schema: as for `ChatTemplate.apply`.
+
+        Raises:
+            TemplateError: the template refuses the messages; or a text holds that of a control token where it cannot be
+                kept apart from the template's own: in a name, an id or a tool's definition, or in any text if the
+                template rewrites texts.
+            ValueError: ``generated`` does not fit the messages, or there is no answer to continue.
+            IndexError: a generated id is out of range.
+            UnsupportedError: as `ChatTemplate.apply`.
+        """
+        history = as_messages(messages)
+        ids = _generated(history, generated)
+        self._refuse_controls(json.dumps(tools, ensure_ascii=False) if tools else "", "a tool's definition")
+        options: dict[str, Any] = {
+            "tools": tools,
+            "tool_choice": tool_choice,
+            "parallel_tool_calls": parallel_tool_calls,
+            "thinking": thinking,
+            "response_schema": response_schema,
+        }
+        options.update(_variables(template_kwargs or {}, options))
+        if continue_last:
+            return self._continued(history, ids, {**options, "add_generation_prompt": False})
+        options["add_generation_prompt"] = add_generation_prompt
+        prompt, layout = self._layout(history, ids, options)
+        return self._encoded(prompt, layout.parts())
+
+    def _encoded(self, prompt: Prompt, parts: list[Part]) -> Encoded:
+        encoded = self._segments.encode(parts)
+        vocab = self._vocab
+        if vocab.add_bos and vocab.bos is not None and encoded[:1] != [vocab.bos]:
+            encoded.insert(0, vocab.bos)
+        return Encoded(self._segments.text(parts), tuple(encoded), prompt)
+
+    def _continued(
+        self, history: tuple[Message, ...], generated: Sequence[tuple[int, ...] | None], options: dict[str, Any]
+    ) -> Encoded:
+        if not history or history[-1].role != "assistant" or history[-1].tool_calls:
+            raise ValueError("only an assistant's message without tool calls, and the last one, can be continued")
+        prompt, layout = self._layout(history, generated, options)
+        if layout.cut_behind_last():
+            return self._encoded(prompt, layout.parts())
+        # The template shows no such place: begin the answer anew.
+        _, layout = self._layout(history[:-1], generated[:-1], {**options, "add_generation_prompt": True})
+        content, ids = history[-1].content, generated[-1]
+        text = content if isinstance(content, str) else "\n".join(p["text"] for p in content if p["type"] == "text")
+        own = Text(text, trusted=False) if ids is None else Generated(ids)
+        return self._encoded(prompt, [*layout.parts(), own])
+
+    def _layout(
+        self, history: tuple[Message, ...], generated: Sequence[tuple[int, ...] | None], options: dict[str, Any]
+    ) -> tuple[Prompt, _Layout]:
+        prompt = self._template.apply(history, **options)
+        marked = mark(history, generated)
+        self._refuse_controls("\n".join(marked.unmarked), "a name or an id in a message")
+        layout = self._aligned(marked, prompt.text, options)
+        if layout is None:  # the template rewrites texts
+            layout = self._aligned(mark(history, generated, generated_only=True), prompt.text, options)
+            if layout is None:
+                nothing = mark(history, (None,) * len(history), generated_only=True)
+                layout = _Layout(nothing, prompt.text, [])
+            self._refuse_harm(layout, options)
+        return prompt, layout
+
+    def _aligned(self, marked: Marked, real: str, options: dict[str, Any]) -> _Layout | None:
+        key = f"{Message.list_to_json(marked.messages)}{json.dumps(options, sort_keys=True)}"
+        cost = len(key) + len(real)
+        fresh = False
+
+        def render() -> str | None:
+            nonlocal fresh
+            fresh = True
+            try:
+                return self._template.apply(marked.messages, **options).text
+            except TemplateError:
+                return None  # it wants to see the texts
+
+        text = self._marked.get(key, cost, render)
+        aligned = None if text is None else align(text, real, marked.slots)
+        if aligned is None and not fresh:  # what was kept may tell an old date
+            text = render()
+            self._marked.put(key, cost, text)
+            aligned = None if text is None else align(text, real, marked.slots)
+        return None if aligned is None else _Layout(marked, *aligned)
+
+    def _refuse_harm(self, layout: _Layout, options: dict[str, Any]) -> None:
+        """Which of the text is the template's cannot be told here, so nothing that people wrote may be special."""
+        refusal = (
+            "a message holds the text of a control token, and this chat template does not allow to keep it apart from "
+            "the template's own: write that text differently"
+        )
+        try:
+            harmless = self._template.apply(defused(layout.marked.messages, self._segments.holds_control), **options)
+        except TemplateError as error:
+            raise TemplateError(refusal) from error
+        if self._segments.controls_in(layout.text()) != self._segments.controls_in(harmless.text):
+            raise TemplateError(refusal)
+
+    def _refuse_controls(self, text: str, where: str) -> None:
+        if self._segments.holds_control(text):
+            raise TemplateError(f"{where} holds the text of a control token: write it differently")
+
+
+@dataclass(slots=True)
+class _Layout:
+    """A rendered prompt: the template's text before the first mark, and the marks."""
+
+    marked: Marked
+    before: str
+    fills: list[Fill]
+
+    def parts(self) -> list[Part]:
+        parts: list[Part] = [Text(self.before, trusted=True)]
+        for slot, text, after in self.fills:
+            ids = self.marked.slots[slot].ids
+            parts.append(Text(text, trusted=False) if ids is None else Generated(ids))
+            if after:
+                parts.append(Text(after, trusted=True))
+        return parts
+
+    def text(self) -> str:
+        """The template's text, with marks."""
+        return self.before + "".join(f"\ue000{fill.slot}\ue001{fill.after}" for fill in self.fills)
+
+    def cut_behind_last(self) -> bool:
+        """Drop what comes behind the last message's content; False if that cannot be found."""
+        slot = self.marked.contents[-1]
+        while slot is not None and self.fills:
+            fill = self.fills.pop()
+            if fill.slot == slot:
+                whole = self.marked.slots[slot].text
+                # If the template trimmed it: what goes on is not trimmed at its end.
+                self.fills.append(Fill(slot, whole[max(0, whole.find(fill.text)) :], ""))
+                return True
+        return False
+
+
+def _variables(given: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    taken = sorted({"messages", "add_generation_prompt", *options}.intersection(given))
+    if taken:
+        raise ValueError(f"template_kwargs cannot set {', '.join(taken)}: give it as an argument of its own")
+    return given
+
+
+def _generated(
+    history: tuple[Message, ...], generated: Sequence[tuple[int, ...] | None] | None
+) -> tuple[tuple[int, ...] | None, ...]:
+    if generated is None:
+        return (None,) * len(history)
+    if len(generated) != len(history):
+        raise ValueError(f"there are {len(history)} messages and {len(generated)} entries of generated ids")
+    for index, (message, ids) in enumerate(zip(history, generated, strict=True)):
+        if ids is not None and message.role != "assistant":
+            raise ValueError(f"message {index}, by {message.role!r}, cannot have been generated")
+    return tuple(None if ids is None else tuple(ids) for ids in generated)
