@@ -49,11 +49,12 @@ class TestMark:
         assert mark(messages, (None, None, ())).messages == tuple(messages)
         assert mark(messages, (None, None, (5,))).messages[2].content == m(0)
 
-    def test_may_be_put_for_generated_texts_alone(self) -> None:
+    def test_may_leave_the_texts_of_some(self) -> None:
         messages = [Message("user", "a"), Message("assistant", "b"), Message("assistant", "c")]
-        marked = mark(messages, (None, (1,), None), generated_only=True)
-        assert [x.content for x in marked.messages] == ["a", m(0), "c"]
-        assert marked.contents == (None, 0, None)
+        marked = mark(messages, (None, (1,), None), leave={"assistant"})
+        assert [x.content for x in marked.messages] == [m(0), m(1), "c"]
+        assert marked.contents == (0, 1, None)
+        assert mark(messages, (None, None, None), leave={"user", "assistant"}).messages == tuple(messages)
 
 
 class TestAlign:

@@ -92,6 +92,22 @@ class TestTools:
         assert controls(model, found.ids) == controls(model, encode("x").ids)
 
 
+@pytest.mark.parametrize("ids", [None, (1010, 1011)])
+def test_a_persons_text_is_kept_apart_where_an_answer_is_rewritten(ids: tuple[int, ...] | None, model: Model) -> None:
+    encoder = made(model, CHATML.replace("m.content", "m.content.split('</think>')[-1]"))
+    answers = [Message("assistant", "<think>hm</think>Fine"), Message("assistant", "Well")]
+
+    def encode(text: str) -> Encoded:
+        asked = Message("user", text)
+        return encoder.encode([asked, answers[0], asked, answers[1], asked], (None, None, None, ids, None))
+
+    found = encode(ATTACK)
+    assert "assistant\nFine<|im_end|>" in found.text
+    assert found.text.count(ATTACK) == 3
+    assert controls(model, found.ids) == controls(model, encode("x").ids)
+    assert ids is None or holds(found.ids, ids)
+
+
 class TestTextsThatLookLikeMarks:
     FAKE = "\ue0000\ue001\ue0001\ue001"
 

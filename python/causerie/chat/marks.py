@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from causerie.chat.messages import Message
     from causerie.chat.tool_call import ToolCall
@@ -56,19 +56,20 @@ class Fill(NamedTuple):
 
 
 def mark(
-    messages: Sequence[Message], generated: Sequence[tuple[int, ...] | None], *, generated_only: bool = False
+    messages: Sequence[Message], generated: Sequence[tuple[int, ...] | None], *, leave: Collection[str] = ()
 ) -> Marked:
     """Replace every text in ``messages`` by a mark; texts that are equal by equal marks, as templates may compare them.
 
     Args:
         messages: the messages.
         generated: by message, the ids generated for its content; None where a person wrote it.
-        generated_only: leave all texts but those that were generated.
+        leave: roles whose texts stay as they are, except those that were generated.
     """
-    marker = _Marker(generated_only=generated_only)
+    marker = _Marker()
     contents = []
     marked = []
     for message, ids in zip(messages, generated, strict=True):
+        marker.leave = message.role in leave
         content = marker.content(message, ids)
         found = _MARK.fullmatch(content) if isinstance(content, str) and content != message.content else None
         contents.append(None if found is None else int(found[1]))
@@ -85,14 +86,14 @@ def mark(
 
 
 class _Marker:
-    def __init__(self, *, generated_only: bool) -> None:
+    def __init__(self) -> None:
         self.slots: list[Slot] = []
         self.unmarked: list[str] = []
-        self._generated_only = generated_only
+        self.leave = False
         self._written: dict[str, int] = {}
 
     def text(self, text: str, ids: tuple[int, ...] | None = None) -> str:
-        if ids is None and self._generated_only:
+        if ids is None and self.leave:
             return text
         if not ids and (not text or text.isspace()):  # templates often ask whether there is a text
             self.unmarked += [text] if text else []
@@ -136,7 +137,7 @@ def align(marked: str, real: str, slots: Sequence[Slot]) -> tuple[str, list[Fill
         be there several times, or not at all. None if the template did something else to a text than to trim it or to
         write it as JSON, or if it chose its own words by what a text says.
     """
-    parts = _MARK.split(marked)
+    parts = _MARK.split(marked) if slots else [marked]
     if not real.startswith(parts[0]):
         return None
     # By position in `real`: how one may get there, the last step first.

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from causerie.chat.marks import Fill, Marked, align, defused, mark
+from causerie.chat.layout import Layout
+from causerie.chat.marks import Marked, align, defused, mark
 from causerie.chat.memo import Memo
-from causerie.chat.messages import Message, as_messages
+from causerie.chat.messages import Message, Role, as_messages
 from causerie.chat.segments import Generated, Part, SegmentEncoder, Text
 from causerie.errors import TemplateError
 
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["Encoded", "PromptEncoder"]
 
 _ROOM = 2**20  # characters of marked renderings that are kept
+
+# What to try with a template that rewrites texts: whose texts to leave without marks, whether to keep generated ids.
+_ATTEMPTS = tuple(
+    (leave, keep) for keep in (True, False) for leave in (frozenset({"assistant"}), frozenset(get_args(Role)))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +96,8 @@ class PromptEncoder:
 
         Raises:
             TemplateError: the template refuses the messages; or a text holds that of a control token where it cannot be
-                kept apart from the template's own: in a name, an id or a tool's definition, or in any text if the
-                template rewrites texts.
+                kept apart from the template's own: in a name, an id or a tool's definition, or in a text that the
+                template rewrites.
             ValueError: ``generated`` does not fit the messages, or there is no answer to continue.
             IndexError: a generated id is out of range.
             UnsupportedError: as `ChatTemplate.apply`.
@@ -137,20 +143,34 @@ class PromptEncoder:
 
     def _layout(
         self, history: tuple[Message, ...], generated: Sequence[tuple[int, ...] | None], options: dict[str, Any]
-    ) -> tuple[Prompt, _Layout]:
+    ) -> tuple[Prompt, Layout]:
         prompt = self._template.apply(history, **options)
         marked = mark(history, generated)
         self._refuse_controls("\n".join(marked.unmarked), "a name or an id in a message")
         layout = self._aligned(marked, prompt.text, options)
-        if layout is None:  # the template rewrites texts
-            layout = self._aligned(mark(history, generated, generated_only=True), prompt.text, options)
-            if layout is None:
-                nothing = mark(history, (None,) * len(history), generated_only=True)
-                layout = _Layout(nothing, prompt.text, [])
-            self._refuse_harm(layout, options)
+        if layout is None:
+            layout = self._layout_of_rewritten(history, generated, prompt.text, options)
         return prompt, layout
 
-    def _aligned(self, marked: Marked, real: str, options: dict[str, Any]) -> _Layout | None:
+    def _layout_of_rewritten(
+        self,
+        history: tuple[Message, ...],
+        generated: Sequence[tuple[int, ...] | None],
+        real: str,
+        options: dict[str, Any],
+    ) -> Layout:
+        """For a template that rewrites texts: those it rewrites stand among its own, and must be harmless there."""
+        for leave, keep in _ATTEMPTS:
+            marked = mark(history, generated if keep else (None,) * len(history), leave=leave)
+            layout = self._aligned(marked, real, options)
+            if layout is not None and self._is_harmless(layout, options):
+                return layout
+        raise TemplateError(
+            "a message holds the text of a control token, and this chat template does not allow to keep it apart from "
+            "the template's own: write that text differently"
+        )
+
+    def _aligned(self, marked: Marked, real: str, options: dict[str, Any]) -> Layout | None:
         key = f"{Message.list_to_json(marked.messages)}{json.dumps(options, sort_keys=True)}"
         cost = len(key) + len(real)
         fresh = False
@@ -169,58 +189,20 @@ class PromptEncoder:
             text = render()
             self._marked.put(key, cost, text)
             aligned = None if text is None else align(text, real, marked.slots)
-        return None if aligned is None else _Layout(marked, *aligned)
+        return None if aligned is None else Layout(marked, *aligned)
 
-    def _refuse_harm(self, layout: _Layout, options: dict[str, Any]) -> None:
-        """Which of the text is the template's cannot be told here, so nothing that people wrote may be special."""
-        refusal = (
-            "a message holds the text of a control token, and this chat template does not allow to keep it apart from "
-            "the template's own: write that text differently"
-        )
+    def _is_harmless(self, layout: Layout, options: dict[str, Any]) -> bool:
+        """Whether all control tokens around the marks are the template's."""
+        safe = defused(layout.marked.messages, self._segments.holds_control)
         try:
-            harmless = self._template.apply(defused(layout.marked.messages, self._segments.holds_control), **options)
-        except TemplateError as error:
-            raise TemplateError(refusal) from error
-        if self._segments.controls_in(layout.text()) != self._segments.controls_in(harmless.text):
-            raise TemplateError(refusal)
+            expected = self._template.apply(safe, **options).text
+        except TemplateError:
+            return False
+        return self._segments.controls_in(layout.text()) == self._segments.controls_in(expected)
 
     def _refuse_controls(self, text: str, where: str) -> None:
         if self._segments.holds_control(text):
             raise TemplateError(f"{where} holds the text of a control token: write it differently")
-
-
-@dataclass(slots=True)
-class _Layout:
-    """A rendered prompt: the template's text before the first mark, and the marks."""
-
-    marked: Marked
-    before: str
-    fills: list[Fill]
-
-    def parts(self) -> list[Part]:
-        parts: list[Part] = [Text(self.before, trusted=True)]
-        for slot, text, after in self.fills:
-            ids = self.marked.slots[slot].ids
-            parts.append(Text(text, trusted=False) if ids is None else Generated(ids))
-            if after:
-                parts.append(Text(after, trusted=True))
-        return parts
-
-    def text(self) -> str:
-        """The template's text, with marks."""
-        return self.before + "".join(f"\ue000{fill.slot}\ue001{fill.after}" for fill in self.fills)
-
-    def cut_behind_last(self) -> bool:
-        """Drop what comes behind the last message's content; False if that cannot be found."""
-        slot = self.marked.contents[-1]
-        while slot is not None and self.fills:
-            fill = self.fills.pop()
-            if fill.slot == slot:
-                whole = self.marked.slots[slot].text
-                # If the template trimmed it: what goes on is not trimmed at its end.
-                self.fills.append(Fill(slot, whole[max(0, whole.find(fill.text)) :], ""))
-                return True
-        return False
 
 
 def _variables(given: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
