@@ -83,6 +83,36 @@ struct llama_sampler * causerie_sampler_unsorted(struct llama_sampler * sampler)
 int64_t causerie_sampler_apply(
     struct llama_sampler * sampler, const float * logits, int64_t n, llama_token_data * out, int64_t * selected);
 
+/* ---- one step: decode a batch, and choose a token from several of its rows of logits ---- */
+
+enum causerie_row_status {
+    CAUSERIE_ROW_CHOSEN = 0,
+    CAUSERIE_ROW_NOT_FINITE = 1, /* the logits hold NaN or +inf */
+    CAUSERIE_ROW_UNCHOSEN = 2,   /* no sampler of the chain chose a token */
+    CAUSERIE_ROW_NOTHING = 3,    /* no candidate was left */
+    CAUSERIE_ROW_GRAMMAR = 4,    /* the grammar allows none of the candidates that were left */
+    CAUSERIE_ROW_EXCEPTION = 5,  /* a sampler threw: see message */
+    CAUSERIE_ROW_ABORT = 6       /* a sampler failed one of llama.cpp's checks: see message */
+};
+
+struct causerie_row {
+    int32_t index;                  /* in: entry of the batch, one with output */
+    int32_t preselect;              /* in: hand only so many of the largest logits to the chain; 0: all */
+    int32_t n_top;                  /* in: how many of the likeliest tokens to tell; -1: no log-probabilities at all */
+    int32_t token;                  /* out: the chosen token, accepted by grammar and chain; -1: none */
+    int32_t status;                 /* out: causerie_row_status */
+    float logprob;                  /* out: log-softmax of the raw logits at the token */
+    struct llama_sampler * chain;   /* in: NULL: the largest logit */
+    struct llama_sampler * grammar; /* in: may be NULL */
+    llama_token_data * top;         /* out: n_top entries, likeliest first; p is the log-probability */
+    char message[192];              /* out: reason of an exception */
+};
+
+/* llama_decode, then each row by itself: what fails in one does not touch the others. Returns what llama_decode does;
+ * the rows are only filled after 0. */
+int32_t causerie_step(
+    struct llama_context * ctx, struct llama_batch batch, struct causerie_row * rows, int32_t n_rows);
+
 /* ---- memory needed by a context ---- */
 
 struct causerie_memory_need {

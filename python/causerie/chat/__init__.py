@@ -12,7 +12,6 @@ from causerie.chat.messages import Message, Role, as_message, as_messages
 from causerie.chat.options import SamplingOptions
 from causerie.chat.reply_text import ReplyText
 from causerie.chat.stops import StopMatcher
-from causerie.chat.tokens_prefix import common_prefix_length
 from causerie.chat.tool_call import ToolCall
 from causerie.chat.utf8 import Utf8Assembler
 
@@ -33,7 +32,6 @@ __all__ = [
     "Utf8Assembler",
     "as_message",
     "as_messages",
-    "common_prefix_length",
     "freeze",
     "thaw",
 ]

@@ -16,12 +16,15 @@ from causerie.llama.model import Model
 from causerie.llama.quantize import QuantizeOptions, QuantizeReport, quantize
 from causerie.llama.sampler import Candidates, Sampler, SamplerChain, SamplerPerf
 from causerie.llama.state import State
+from causerie.llama.step import Chooser, Chosen, Step
 from causerie.llama.template import Template
 from causerie.llama.vocab import Vocab
 
 __all__ = [
     "Batch",
     "Candidates",
+    "Chooser",
+    "Chosen",
     "Context",
     "ContextPerf",
     "ControlVector",
@@ -35,6 +38,7 @@ __all__ = [
     "SamplerChain",
     "SamplerPerf",
     "State",
+    "Step",
     "Template",
     "Vocab",
     "available_memory",

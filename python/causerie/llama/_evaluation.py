@@ -13,6 +13,8 @@ from causerie.llama._lib import drain_log, ffi, lib
 from causerie.llama._memory_kinds import whole_only
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from causerie.llama.batch import Batch
@@ -28,13 +30,25 @@ _TABLE_OF_POSITIONS = frozenset({"bert", "gpt2", "mpt", "starcoder"})
 _WIDE_ENCODERS = frozenset({"eagle3", "dflash"})
 
 
-def evaluate(context: Context, operation: str, batch: Batch) -> None:
-    """`Context.decode` and `Context.encode`."""
+def evaluate(
+    context: Context, operation: str, batch: Batch, native_call: Callable[[Any, Any], int] | None = None
+) -> None:
+    """`Context.decode`, `Context.encode` and `Step.run`.
+
+    Args:
+        context: evaluates.
+        operation: "decode" or "encode".
+        batch: what is evaluated.
+        native_call: decodes a batch that needs no check, called with the native context and batch; None: llama.cpp's
+            function of that name, after all checks.
+    """
     encode = operation == "encode"
     with context._exclusive() as pointer, batch._lock:
         n = len(batch)
         _check_order(context, encode=encode)
-        _check_batch(context, batch, n, pointer, encode=encode)
+        if native_call is None:
+            _check_batch(context, batch, n, pointer, encode=encode)
+            native_call = lib.llama_encode if encode else lib.llama_decode
         every = context._embeddings or encode or not context._has_memory
         context._outputs.prepare(batch, n, every=every, embeddings=context._embeddings)
         before = _Before(context, batch, n, pointer)
@@ -45,7 +59,7 @@ def evaluate(context: Context, operation: str, batch: Batch) -> None:
         context._running = True
         lib.causerie_cancel_set(context._cancel, at_exit.stopping())
         try:
-            code = (lib.llama_encode if encode else lib.llama_decode)(pointer, native)
+            code = native_call(pointer, native)
         finally:
             context._running = False
         if code != 0 or lib.causerie_error_code() or (callback is not None and callback.stopped):

@@ -228,3 +228,16 @@ class Memory(Uncopyable):
         """Whether positions can be moved (llama_memory_can_shift)."""
         with self._use("reading the memory's abilities") as memory:
             return self._can_shift(memory)
+
+    @property
+    def can_cut(self) -> bool:
+        """Whether the end of a sequence can always be removed (`seq_rm`): no recurrent state, no window that moves."""
+        context = self._context
+        window = context.model.n_swa > 0 and not context._params.swa_full
+        return not whole_only(context.model) and not window
+
+    @property
+    def can_share(self) -> bool:
+        """Whether `seq_cp` lets two sequences hold the same cells or state, instead of copying them."""
+        unified = self._context.kv_unified or self._context.model.is_recurrent
+        return unified and not shares_no_cells(self._context.model)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from causerie.chat import common_prefix_length
+from causerie.engine.tokens_prefix import common_prefix_length
 
 KINDS: list[Any] = [
     list,

@@ -1,0 +1,17 @@
+"""Many sequences of token ids on one context: who runs when, and whose tokens are in which cells. No text here."""
+
+from causerie.engine.engine import TokenEngine
+from causerie.engine.generation import FinishReason, Generation, TokenSink
+from causerie.engine.sequence import Sequence
+from causerie.engine.stats import CacheEntry, CacheMap, EngineStats
+
+__all__ = [
+    "CacheEntry",
+    "CacheMap",
+    "EngineStats",
+    "FinishReason",
+    "Generation",
+    "Sequence",
+    "TokenEngine",
+    "TokenSink",
+]

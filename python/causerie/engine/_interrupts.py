@@ -1,0 +1,48 @@
+"""Ctrl-C waits until a step of the engine is over: in the middle of one it would disturb other conversations."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+__all__ = ["Interrupts"]
+
+
+class Interrupts:
+    """While inside, SIGINT on the main thread is noted, and raised as KeyboardInterrupt behind it.
+
+    Only where Python's own handler is installed: other handlers are the program's affair. On other threads nothing is
+    changed, as they never see a KeyboardInterrupt.
+
+    Args:
+        on_interrupt: called when it happens, to end early what can be ended.
+    """
+
+    def __init__(self, on_interrupt: Callable[[], object]) -> None:
+        self._on_interrupt = on_interrupt
+        self._installed = False
+        self.pending = False
+
+    def _handle(self, _number: int, _frame: Any) -> None:
+        self.pending = True
+        self._on_interrupt()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._installed = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            if self._installed:
+                signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._installed:
+            self._installed = False
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.pending and exc[0] is None:
+            raise KeyboardInterrupt

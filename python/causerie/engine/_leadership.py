@@ -1,0 +1,144 @@
+"""Who may touch the context: of all threads that wait for tokens one leads, and runs the steps for everybody.
+
+There is no thread of its own. A leader gives up when it has what it waited for; then a guest that wants to do something
+between two steps goes first, and after it another one of those that still wait leads.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from causerie.engine._interrupts import Interrupts
+from causerie.errors import BusyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from causerie.engine.generation import Generation
+
+__all__ = ["Leadership"]
+
+
+class Leadership:
+    """The right to touch the context, and those who wait.
+
+    Args:
+        step: one step; called by the leader, without a lock.
+        interrupt: ends the running step early if nobody but the interrupted one is in it.
+
+    Attributes:
+        lock: for all that threads tell each other; held for moments only. Re-entrant, as a finalizer may run in it.
+    """
+
+    def __init__(self, step: Callable[[], None], interrupt: Callable[[], object]) -> None:
+        self.lock = threading.RLock()
+        self._step = step
+        self._interrupt = interrupt
+        self._leader: int | None = None  # thread id
+        self._guests = 0
+        self._gate = threading.Condition(self.lock)
+        self._followers: dict[threading.Condition, Callable[[], bool]] = {}
+
+    @property
+    def vacant(self) -> bool:
+        """Whether nobody leads now."""
+        return self._leader is None
+
+    def _refuse_reentry(self) -> None:
+        if self._leader == threading.get_ident():
+            raise BusyError("the engine is in the middle of a step: its callbacks must not call into it")
+
+    @contextmanager
+    def between_steps(self, hurry: Callable[[], object] | None = None) -> Iterator[None]:
+        """Touch the context while nobody else does; ahead of those who wait for tokens.
+
+        Args:
+            hurry: called again and again while a step runs that shall end.
+
+        Raises:
+            BusyError: called from within a step.
+        """
+        with self.lock:
+            self._refuse_reentry()
+            self._guests += 1
+            try:
+                while self._leader is not None:
+                    if hurry is not None:
+                        hurry()
+                    self._gate.wait(None if hurry is None else 0.01)
+                self._leader = threading.get_ident()
+            finally:
+                self._guests -= 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._leader = None
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Wake whoever comes next, if there is nobody who leads."""
+        if self._leader is not None:
+            return
+        if self._guests:
+            self._gate.notify()
+            return
+        for condition, ready in self._followers.items():
+            if not ready():
+                condition.notify()
+                return
+
+    def wait(self, generation: Generation, ready: Callable[[], bool]) -> None:
+        """Return once `ready()`, and lead until then whenever nobody else does.
+
+        Args:
+            generation: whose changes may make it ready.
+            ready: cheap, and called by any thread.
+
+        Raises:
+            BusyError: called from within a step.
+            KeyboardInterrupt: Ctrl-C, between two steps.
+        """
+        with self.lock:
+            if ready():
+                return
+            self._refuse_reentry()
+            try:
+                while not ready():
+                    if self._leader is None and not self._guests:
+                        self._lead(ready)
+                    else:
+                        self._follow(generation, ready)
+            finally:
+                self._pass_on()
+
+    def _lead(self, ready: Callable[[], bool]) -> None:
+        """Run steps until there is what is waited for, or a guest comes. Called and left with the lock held."""
+        self._leader = threading.get_ident()
+        self.lock.release()
+        try:
+            with Interrupts(self._interrupt) as interrupts:
+                while not (ready() or self._guests or interrupts.pending):
+                    self._step()
+        finally:
+            self.lock.acquire()
+            self._leader = None
+            self._pass_on()
+
+    def _follow(self, generation: Generation, ready: Callable[[], bool]) -> None:
+        """Sleep until it is ready, or nobody leads."""
+        condition = threading.Condition(self.lock)
+
+        def news() -> None:
+            if ready():
+                condition.notify()
+
+        self._followers[condition] = ready
+        generation.news = news
+        try:
+            condition.wait()
+        finally:
+            generation.news = None
+            del self._followers[condition]

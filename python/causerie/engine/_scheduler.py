@@ -1,0 +1,288 @@
+"""What goes into the next step, and what becomes of it. Everything here runs on the thread that leads the engine."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from causerie.engine._placing import Placing
+from causerie.errors import CacheFullError, DecodeError, NativeError
+from causerie.llama.step import Step
+
+if TYPE_CHECKING:
+    import threading
+
+    from causerie.engine._cache import Cache
+    from causerie.engine._counters import Counters
+    from causerie.engine._pace import Pace
+    from causerie.engine._slots import Slot
+    from causerie.engine.generation import FinishReason, Generation
+    from causerie.llama.context import Context
+    from causerie.llama.step import Chosen
+
+__all__ = ["Scheduler"]
+
+logger = logging.getLogger("causerie.engine")
+
+_CANCELLED = 2  # llama_decode's code
+
+
+class Scheduler:
+    """All unfinished generations, in the order they came, and the steps that bring them forward.
+
+    A generation needs `target[len(held):]` evaluated before its next token can be chosen. One that was chosen before
+    needs one token, a new one its prompt, and one that had to leave the cache whatever is not there any more: they are
+    all treated alike.
+
+    Args:
+        context: evaluates.
+        cache: what its memory holds.
+        pace: how many prompt tokens a step takes.
+        counters: what happened, for `Engine.stats`.
+        lock: held where `active` changes, and where somebody is told.
+    """
+
+    def __init__(self, context: Context, cache: Cache, pace: Pace, counters: Counters, lock: threading.RLock) -> None:
+        self._context = context
+        self._vocab = context.model.vocab
+        self._cache = cache
+        self._pace = pace
+        self._counters = counters
+        self._lock = lock
+        self._step = Step(context)
+        self.n_ctx_seq = context.n_ctx_seq
+        self.active: list[Generation] = []
+        self._incoming: list[Generation] = []  # under the lock: submitted since the last step
+        self._placing = Placing(cache)
+        self.running: tuple[Generation, ...] = ()  # those in the evaluation that runs now
+
+    def submit(self, generation: Generation) -> None:
+        """Take in a generation, from any thread, under the lock."""
+        self._incoming.append(generation)
+        self._counters.prompt_tokens += generation.n_prompt
+
+    def unfinished(self) -> list[Generation]:
+        """All that have not ended."""
+        with self._lock:
+            self.active += self._incoming
+            self._incoming.clear()
+        return self.active[:]
+
+    # ---- one step ----
+
+    def step(self) -> None:
+        """Bring every generation forward as far as one evaluation can."""
+        self.collect()
+        plan = self._plan()
+        if not plan:
+            return
+        self._run(plan)
+
+    def collect(self) -> None:
+        """End those that nobody wants any more."""
+        for generation in self.unfinished():
+            if generation.cancelled:
+                self.finish(generation, "cancelled")
+
+    def _plan(self) -> list[Generation]:
+        """Fill the step; gives the generations in it. Empty only if there is nothing to do."""
+        while self.active:
+            plan = self._fill()
+            if plan or not self.active:
+                return plan
+            if not self._yield_place():
+                # Nobody can go on, and nobody is left to make room.
+                self.fail(self.active[0], CacheFullError("there are too few KV cache cells for this prompt"))
+        return []
+
+    def _fill(self) -> list[Generation]:
+        self._step.clear()
+        alone = next((g for g in self.active if g.alone and g.placed), None)
+        candidates = self.active[:] if alone is None else [alone]
+        rows = [g for g in candidates if g.placed and self._remaining(g) == 1 and g.n_generated]
+        while not self._cache.make_room(len(rows)):
+            if not self._yield_place():
+                return []
+            rows = [g for g in rows if g.placed]
+        plan = rows[:]
+        for generation in rows:
+            self._add(generation, 1)
+        budget = min(self._pace.budget(len(rows)), self._step.room)
+        for generation in candidates:
+            if generation in rows:
+                continue
+            if budget <= 0:
+                break
+            count = self._chunk(generation, budget, reserved=len(self._step))
+            if count:
+                self._add(generation, count)
+                plan.append(generation)
+                budget -= count
+        return plan
+
+    def _chunk(self, generation: Generation, budget: int, reserved: int) -> int:
+        """How many tokens of a prompt go into this step; places it first if need be."""
+        if not generation.placed:
+            if not self._placing.place(generation, self.active):
+                return 0
+            if not generation.started:
+                generation.started = time.perf_counter()
+                generation.cached = len(self._slot(generation).held)
+                self._counters.cached_tokens += generation.cached
+            if self._remaining(generation) == 0:  # only asked to be evaluated, and is
+                self.finish(generation, "length")
+                return 0
+        count = min(self._placing.stretch(generation, self._remaining(generation)), budget)
+        self._cache.make_room(reserved + count)
+        return max(0, min(count, self._cache.pool.free - reserved))
+
+    def _add(self, generation: Generation, count: int) -> None:
+        slot = self._slot(generation)
+        start = len(slot.held)
+        ids = generation.target[start : start + count]
+        last = start + count == len(generation.target)
+        self._step.add(ids, start, slot.id, generation.chooser if last else None)
+        slot.pending = ids
+
+    def _slot(self, generation: Generation) -> Slot:
+        slot = generation.sequence.slot
+        if slot is None:
+            raise AssertionError("a placed generation has no slot")
+        return slot
+
+    def _remaining(self, generation: Generation) -> int:
+        return len(generation.target) - len(self._slot(generation).held)
+
+    def _yield_place(self) -> bool:
+        """Let the youngest generation but the first leave the cache, to go on later."""
+        placed = [g for g in self.active if g.placed]
+        if len(placed) < 2 and (not placed or placed[0] is self.active[0]):
+            return False
+        youngest = placed[-1]
+        self._cache.vacate(self._slot(youngest))
+        youngest.placed = False
+        self._counters.preempted += 1
+        return True
+
+    # ---- evaluation ----
+
+    def _run(self, plan: list[Generation]) -> None:
+        choosing = [g for g in plan if g.chooser is not None and self._ends_with(g)]
+        rows = sum(g.n_generated > 0 for g in choosing)
+        tokens = len(self._step)
+        slots = [self._slot(g) for g in plan]
+        with self._lock:
+            self.running = tuple(plan)
+        begun = time.perf_counter()
+        try:
+            results = self._step.run()
+            seconds = time.perf_counter() - begun
+            for slot in slots:
+                self._cache.commit(slot)
+        except BaseException as error:  # noqa: BLE001 - it is raised by those whom it concerns
+            for slot in slots:
+                if slot.pending:
+                    self._cache.reconcile(slot)
+            self._evaluation_failed(plan, error)
+            return
+        finally:
+            with self._lock:
+                self.running = ()
+        self._pace.measured(rows, tokens - rows, seconds)
+        self._counters.step(rows=rows, tokens=tokens, seconds=seconds)
+        self._deliver(plan, choosing, results)
+
+    def _ends_with(self, generation: Generation) -> bool:
+        slot = self._slot(generation)
+        return len(slot.held) + len(slot.pending) == len(generation.target)
+
+    def _evaluation_failed(self, plan: list[Generation], error: BaseException) -> None:
+        """Nothing was chosen, and the slots say what the memory holds now."""
+        if isinstance(error, DecodeError) and error.code == _CANCELLED:
+            return  # those who were cancelled are collected by the next step, the others go on
+        if isinstance(error, CacheFullError):
+            if not self._cache.evict_one() and not self._yield_place():
+                self.fail(self.active[0], error)
+            return
+        if not isinstance(error, Exception):  # of a callback that the user gave the context
+            for generation in plan:
+                self.fail(generation, error)
+            raise error
+        logger.warning("an evaluation of %d sequences failed: %s", len(plan), error)
+        if len(plan) == 1:
+            self.fail(plan[0], error)
+            return
+        for generation in plan:  # one at a time, the one that fails will show itself
+            generation.alone = True
+
+    def _deliver(
+        self, plan: list[Generation], choosing: list[Generation], results: list[Chosen | BaseException]
+    ) -> None:
+        for generation in plan:
+            generation.alone = False
+            self._placing.evaluated(generation)
+        for generation, result in zip(choosing, results, strict=True):
+            if isinstance(result, BaseException):
+                self.fail(generation, result)
+            else:
+                self._take(generation, result)
+        for generation in plan:
+            if generation.chooser is None and self._ends_with(generation):
+                self.finish(generation, "length")
+
+    def _take(self, generation: Generation, chosen: Chosen) -> None:
+        """One more token."""
+        if not generation.first_token:
+            generation.first_token = time.perf_counter()
+        if self._vocab.is_eog(chosen.token):
+            self.finish(generation, "stop")
+            return
+        generation.target.append(chosen.token)
+        self._counters.generated += 1
+        enough = False
+        if generation.sink is not None:
+            try:
+                enough = generation.sink.token(chosen)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the generation is waited for
+                self.fail(generation, error)
+                return
+        if enough:
+            self.finish(generation, "stop")
+        elif len(generation.target) >= self.n_ctx_seq:
+            generation.context_full = True
+            self.finish(generation, "length")
+        elif generation.n_generated == generation.max_tokens:
+            self.finish(generation, "length")
+        else:
+            self._tell(generation)
+
+    # ---- ends ----
+
+    def fail(self, generation: Generation, error: BaseException) -> None:
+        """End a generation with an exception."""
+        generation.error = error
+        if isinstance(error, NativeError) and error.aborted:
+            logger.error("llama.cpp stopped at an internal check: %s", error)
+        self.finish(generation, "error")
+
+    def finish(self, generation: Generation, reason: FinishReason) -> None:
+        """End a generation; what its slot holds stays there."""
+        slot = generation.sequence.slot
+        if generation.placed and slot is not None:
+            slot.busy = False
+            slot.used = self._cache.clock
+        generation.placed = False
+        self._placing.forget(generation)
+        if generation.chooser is not None:
+            generation.chooser.close()
+        generation.ended = time.perf_counter()
+        with self._lock:
+            self.active.remove(generation)
+            generation.finish_reason = reason
+        self._tell(generation)
+
+    def _tell(self, generation: Generation) -> None:
+        with self._lock:
+            if generation.news is not None:
+                generation.news()

@@ -1,0 +1,336 @@
+"""The engine: any number of sequences of token ids on one context, evaluated together."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from causerie.engine._cache import Cache
+from causerie.engine._counters import Counters
+from causerie.engine._leadership import Leadership
+from causerie.engine._pace import Pace
+from causerie.engine._parking import Parking
+from causerie.engine._report import gather_map, gather_stats
+from causerie.engine._scheduler import Scheduler
+from causerie.engine.generation import Generation
+from causerie.engine.sequence import Sequence
+from causerie.errors import BusyError, ClosedError, ContextOverflowError, UnsupportedError
+from causerie.llama.context import Context
+from causerie.llama.model import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from typing_extensions import Self
+
+    from causerie.engine.generation import TokenSink
+    from causerie.engine.stats import CacheMap, EngineStats
+    from causerie.llama.step import Chooser
+
+__all__ = ["TokenEngine"]
+
+_N_CTX = 8192
+_MANY_RESIDENT = 32
+_FEW_RESIDENT = 8  # where each costs a state of its own
+
+
+class TokenEngine:
+    """Evaluates any number of sequences together in one context. Every method may be called from any thread.
+
+    Args:
+        model: a loaded model, which stays the caller's; or a path or name, which is loaded, and closed with the engine.
+        n_ctx: tokens all sequences together can hold in the context; None: 8192, or what the model was trained with if
+            that is less. Sequences that find no room leave for a while, so there may be more of them.
+        max_resident: sequences in the context at the same time; None: 32, or 8 for recurrent models.
+        n_batch: most tokens evaluated in one step.
+        n_ubatch: most tokens computed at once; None: n_batch.
+        n_threads: threads to compute with; None: the processors there are.
+        kv_unified: one pool of cells for all sequences, so that they can share what they begin with, and forks cost
+            nothing; else each has n_ctx // max_resident cells of its own, which is some per cent faster where nothing
+            is shared.
+        swa_full: as for `llama.Context`; False saves memory with models that have a sliding window, and costs
+            evaluating again whatever is taken back.
+        parking_bytes: RAM for the state of sequences that left the context; beyond it they are evaluated again.
+        stretch: while answers run, a step that also evaluates prompts takes at most about so many times as long as one
+            without.
+        context: further options of `llama.Context`.
+
+    Raises:
+        ModelLoadError, OutOfMemoryError, ValueError: as `llama.Model` and `llama.Context`.
+        UnsupportedError: the model does not generate text from text (encoders, embedding and diffusion models).
+    """
+
+    def __init__(
+        self,
+        model: Model | str | os.PathLike[str],
+        *,
+        n_ctx: int | None = None,
+        max_resident: int | None = None,
+        n_batch: int = 512,
+        n_ubatch: int | None = None,
+        n_threads: int | None = None,
+        kv_unified: bool = True,
+        swa_full: bool = True,
+        parking_bytes: int = 1 << 30,
+        stretch: float = 2.5,
+        model_options: dict[str, Any] | None = None,
+        **context: Any,
+    ) -> None:
+        if not stretch > 1:
+            raise ValueError(f"stretch must be more than 1, not {stretch}")
+        if parking_bytes < 0:
+            raise ValueError(f"parking_bytes must not be negative, not {parking_bytes}")
+        self._pid = os.getpid()
+        self._owns_model = not isinstance(model, Model)
+        self.model = model if isinstance(model, Model) else Model(_resolved(model), **(model_options or {}))
+        try:
+            self._refuse_unable(self.model)
+            states = self.model.is_recurrent or self.model.is_hybrid
+            n_ctx = n_ctx or min(_N_CTX, self.model.n_ctx_train or _N_CTX)
+            n_batch = min(n_batch, n_ctx)
+            self._context = Context(
+                self.model,
+                n_ctx=n_ctx,
+                n_batch=n_batch,
+                n_ubatch=n_ubatch or n_batch,
+                # One more, that keeps cells from being used in a wrong order.
+                n_seq_max=(max_resident or (_FEW_RESIDENT if states else _MANY_RESIDENT)) + (kv_unified and not states),
+                n_threads=n_threads,
+                kv_unified=kv_unified,
+                swa_full=swa_full,
+                **context,
+            )
+        except BaseException:
+            if self._owns_model:
+                self.model.close()
+            raise
+        self.n_ctx = self._context.n_ctx_seq
+        self._closed = False
+        self._numbers = count()
+        self._sequences: weakref.WeakSet[Sequence] = weakref.WeakSet()
+        self._counters = Counters()
+        self._cache = Cache(self._context, Parking(parking_bytes))
+        self._leadership = Leadership(self._step, self._interrupt)
+        self._scheduler = Scheduler(
+            self._context, self._cache, Pace(n_batch, stretch), self._counters, self._leadership.lock
+        )
+        self._to_forget: list[Sequence] = []
+
+    @staticmethod
+    def _refuse_unable(model: Model) -> None:
+        if model.has_encoder:
+            raise UnsupportedError(f"a {model.architecture} model has an encoder: use causerie.llama to drive it")
+        if model.is_diffusion:
+            raise UnsupportedError(f"a {model.architecture} model does not write one token after the other")
+
+    # ---- sequences ----
+
+    def sequence(self, name: str = "") -> Sequence:
+        """A new, empty place for a sequence; it costs nothing until it is used."""
+        self._require_open()
+        sequence = Sequence(name)
+        with self._leadership.lock:
+            self._sequences.add(sequence)
+        return sequence
+
+    def fork(self, sequence: Sequence) -> Sequence:
+        """A new sequence that shares what this one holds: no copy, no new cells, where a sequence id is free.
+
+        Raises:
+            BusyError: a generation runs in it.
+        """
+        self._require_open()
+        child = Sequence(sequence.name)
+        with self._leadership.between_steps():
+            self._require_open()
+            self._settle()
+            self._require_idle(sequence)
+            self._cache.fork(sequence, child)
+            self._sequences.add(child)
+        return child
+
+    def close_sequence(self, sequence: Sequence) -> None:
+        """Give up a sequence: what runs in it is cancelled. Idempotent."""
+        if self._closed or sequence.closed or self._foreign:
+            sequence.closed = True
+            return
+        with self._leadership.lock:
+            sequence.closed = True
+            if sequence.generation is not None:
+                sequence.generation.abandon()
+            self._to_forget.append(sequence)
+            if self._leadership.vacant:
+                self._settle()
+
+    def discard_sequence(self, sequence: Sequence) -> None:
+        """As `close_sequence`, without waiting and without a lock: for finalizers. The next step does the rest."""
+        sequence.closed = True
+        if sequence.generation is not None:
+            sequence.generation.abandon()
+        self._to_forget.append(sequence)
+
+    def _require_idle(self, sequence: Sequence) -> None:
+        if sequence.closed:
+            raise ClosedError("this sequence is closed")
+        if sequence.generation is not None and not sequence.generation.done:
+            raise BusyError("a generation is running in this sequence")
+
+    # ---- generating ----
+
+    def generate(
+        self,
+        sequence: Sequence,
+        prompt: Iterable[int],
+        *,
+        chooser: Chooser | None,
+        max_tokens: int | None = None,
+        sink: TokenSink | None = None,
+    ) -> Generation:
+        """Ask for tokens behind a prompt. Returns at once; `wait` brings it forward.
+
+        Args:
+            sequence: where it runs; what it holds of the prompt's beginning is not evaluated again.
+            prompt: all ids, from the first one on.
+            chooser: how tokens are chosen; the engine closes it when the generation ends. None: only evaluate.
+            max_tokens: so many tokens at most; None: until the model ends its turn or the context is full.
+            sink: is given every token.
+
+        Raises:
+            ContextOverflowError: the prompt leaves no room for a token; `.needed` and `.available`.
+            BusyError: a generation runs in this sequence.
+            ValueError: the prompt is empty or holds ids out of range.
+        """
+        ids = [int(token) for token in prompt]
+        if not ids:
+            raise ValueError("the prompt is empty")
+        if min(ids) < 0 or max(ids) >= self.model.n_vocab:
+            raise ValueError(f"token ids must be in 0..{self.model.n_vocab - 1}")
+        needed = len(ids) + (chooser is not None)
+        if needed > self.n_ctx:
+            raise ContextOverflowError(
+                f"the prompt needs {needed} tokens of context, there are {self.n_ctx}",
+                needed=needed, available=self.n_ctx, kind="too_long",
+            )  # fmt: skip
+        self._require_open()
+        last = sequence.generation
+        if last is not None and last.cancelled and not last.done:
+            with self._leadership.between_steps():
+                self._settle()
+        with self._leadership.lock:
+            self._require_open()
+            self._require_idle(sequence)
+            generation = Generation(
+                sequence, ids, chooser, max_tokens=max_tokens, sink=sink, number=next(self._numbers)
+            )
+            sequence.generation = generation
+            self._scheduler.submit(generation)
+        return generation
+
+    def wait(self, generation: Generation, ready: Callable[[], bool] | None = None) -> None:
+        """Return when the generation has ended, or `ready()`; until then run steps whenever nobody else does.
+
+        Raises:
+            BusyError: called from a callback of a step.
+        """
+        self._require_process()
+        self._leadership.wait(generation, lambda: generation.done or (ready is not None and ready()))
+
+    def cancel(self, generation: Generation) -> None:
+        """End a generation from any thread, within a step; at once if it is evaluated alone. Ended: no-op."""
+        if generation.done or self._closed or self._foreign:
+            return
+        generation.abandon()
+        with self._leadership.lock:
+            if self._leadership.vacant:
+                self._settle()
+            elif self._scheduler.running == (generation,):
+                self._context.cancel()
+
+    def _settle(self) -> None:
+        """Do what waits for the next step and needs no evaluation. Called while nobody else leads."""
+        self._scheduler.collect()
+        while self._to_forget:
+            self._cache.forget(self._to_forget.pop())
+
+    def _step(self) -> None:
+        self._settle()
+        self._scheduler.step()
+
+    def _interrupt(self) -> None:
+        """Ctrl-C on the leading thread: a step of one generation ends now; it is tried again if it is not cancelled."""
+        if len(self._scheduler.running) == 1:
+            self._context.cancel()
+
+    # ---- the engine itself ----
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self._closed
+
+    @property
+    def _foreign(self) -> bool:
+        return os.getpid() != self._pid
+
+    def _require_process(self) -> None:
+        if self._foreign:
+            raise ClosedError(
+                "this engine belongs to the process that made it: after os.fork() the child must make its own "
+                "(its threads and its context were not copied)"
+            )
+
+    def _require_open(self) -> None:
+        self._require_process()
+        if self._closed or self._context.closed:
+            raise ClosedError("this engine is closed")
+
+    def close(self) -> None:
+        """End all generations with `ClosedError`, and free the context, and the model if it is the engine's own.
+
+        Idempotent; waits for a running step to stop.
+        """
+        if self._closed or self._foreign:
+            return
+        with self._leadership.between_steps(hurry=self._context.cancel):
+            if self._closed:
+                return
+            self._closed = True
+            for generation in self._scheduler.unfinished():
+                self._scheduler.fail(generation, ClosedError("the engine was closed while this was generated"))
+            self._cache.parking.clear()
+            self._context.close()
+        if self._owns_model:
+            self.model.close()
+
+    def __enter__(self) -> Self:
+        self._require_open()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise TypeError("an engine refers to native memory of this process: it cannot be pickled or copied")
+
+    def stats(self) -> EngineStats:
+        """Counts and rates so far. Waits for the end of a running step."""
+        self._require_open()
+        with self._leadership.between_steps():
+            self._require_open()
+            self._settle()
+            return gather_stats(self._counters, self._cache, self._scheduler.unfinished(), self._sequences)
+
+    def cache_map(self) -> CacheMap:
+        """Which cells belong to which sequence, now. Waits for the end of a running step."""
+        self._require_open()
+        with self._leadership.between_steps():
+            self._require_open()
+            return gather_map(self._cache)
+
+
+def _resolved(name: str | os.PathLike[str]) -> str:
+    from causerie import models
+
+    return os.fspath(models.resolve(name))

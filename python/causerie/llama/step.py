@@ -1,0 +1,216 @@
+"""One step of many sequences: decode a batch and choose a token for each that wants one, in one native call."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from causerie.errors import CauserieError, GrammarError, NativeError
+from causerie.llama import _at_exit as at_exit
+from causerie.llama._evaluation import evaluate
+from causerie.llama._handle import Uncopyable
+from causerie.llama._lib import ffi, lib
+from causerie.llama._params import uint
+from causerie.llama.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from causerie.llama.context import Context
+    from causerie.llama.sampler import Sampler
+
+__all__ = ["Chooser", "Chosen", "Step"]
+
+_UNBOUND = (None, None)
+
+
+class Chosen(NamedTuple):
+    """A token that was chosen from one row of logits.
+
+    Attributes:
+        token: its id; the samplers have accepted it.
+        logprob: log-softmax of the raw logits at the token; None if it was not asked for.
+        top: (id, log-probability) of the likeliest tokens, likeliest first; fewer where others are impossible.
+    """
+
+    token: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Chooser:
+    """How a token is chosen from a row of logits.
+
+    Attributes:
+        chain: a chain that ends with a sampler that chooses; None: the largest logit.
+        grammar: what the token must be allowed by; asked about the chosen token first, and about all only where it
+            refuses that one.
+        preselect: give only so many of the largest logits to the chain, which is exact where it begins with top_k of
+            that k; 0: all.
+        n_top: how many of the likeliest tokens to tell; None: no log-probabilities at all.
+    """
+
+    chain: Sampler | None = None
+    grammar: Sampler | None = None
+    preselect: int = 0
+    n_top: int | None = None
+
+    @property
+    def samplers(self) -> tuple[Sampler, ...]:
+        """The samplers it uses."""
+        return tuple(s for s in (self.grammar, self.chain) if s is not None)
+
+    def close(self) -> None:
+        """Free its samplers. Idempotent."""
+        for sampler in self.samplers:
+            sampler.close()
+
+
+class Step(Uncopyable):
+    """Collects what several sequences want evaluated, and runs it as one batch. Owned by one thread at a time.
+
+    Args:
+        context: evaluates; at most its n_batch tokens and n_seq_max choosers a step.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._n_vocab = context.model.n_vocab
+        self._batch = Batch(context.n_batch)
+        self._rows = ffi.new("struct causerie_row[]", context.n_seq_max)
+        self._choosers: list[Chooser] = []
+        self._tops: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    @property
+    def room(self) -> int:
+        """How many more tokens fit."""
+        return self._batch.capacity - len(self._batch)
+
+    def clear(self) -> None:
+        """Forget all that was added."""
+        self._batch.clear()
+        self._choosers.clear()
+        self._tops.clear()
+
+    def add(self, tokens: Sequence[int] | NDArray[Any], pos0: int, seq: int, chooser: Chooser | None = None) -> None:
+        """Evaluate consecutive tokens of one sequence, and choose the token behind the last one.
+
+        Args:
+            tokens: ids, at least one.
+            pos0: position of the first; it must continue what the memory holds of the sequence.
+            seq: the sequence's id.
+            chooser: how the next token is chosen; None: none is.
+
+        Raises:
+            ValueError: they do not fit, or an argument is out of range.
+        """
+        ids = np.asarray(tokens, np.int32)
+        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < self._n_vocab:
+            raise ValueError(f"token ids must be in 0..{self._n_vocab - 1}")
+        seq = uint("sequence id", seq, 0, self._context.n_seq_max - 1)
+        count = len(self._choosers)
+        if chooser is not None and count == self._context.n_seq_max:
+            raise ValueError(f"a step has at most n_seq_max={count} choosers")
+        index = self._batch.add_sequence(ids, pos0, seq, output_last=chooser is not None)
+        if chooser is None:
+            return
+        row = self._rows[count]
+        row.index = index
+        row.preselect = chooser.preselect
+        row.n_top = -1 if chooser.n_top is None else uint("n_top", chooser.n_top, 0, self._n_vocab)
+        row.top = ffi.NULL
+        if row.n_top > 0:
+            self._tops.append(ffi.new("llama_token_data[]", row.n_top))
+            row.top = self._tops[-1]
+        self._choosers.append(chooser)
+
+    def run(self) -> list[Chosen | BaseException]:
+        """Decode, choose, and forget what was added.
+
+        Returns:
+            For each chooser, in the order they were added: what it chose, or the exception that stopped it. One that
+            fails does not touch the others.
+
+        Raises:
+            CacheFullError, DecodeError: as `Context.decode`; nothing was chosen.
+        """
+        try:
+            return self._run()
+        finally:
+            self.clear()
+            at_exit.gate()
+
+    def _run(self) -> list[Chosen | BaseException]:
+        results: list[Chosen | BaseException | None] = [None] * len(self._choosers)
+        with ExitStack() as entered, self._context._lock:
+            for i, chooser in enumerate(self._choosers):
+                try:
+                    self._rows[i].grammar = _enter(entered, chooser.grammar, self._context)
+                    self._rows[i].chain = _enter(entered, chooser.chain, self._context)
+                except (CauserieError, ValueError) as error:  # noqa: PERF203 - each row by itself
+                    results[i] = error.with_traceback(None)
+                    self._rows[i].grammar = self._rows[i].chain = ffi.NULL
+            n = len(results)
+            evaluate(
+                self._context, "decode", self._batch, lambda ctx, batch: lib.causerie_step(ctx, batch, self._rows, n)
+            )
+            return [
+                self._result(i, chooser) if results[i] is None else results[i]  # type: ignore[misc]
+                for i, chooser in enumerate(self._choosers)
+            ]
+
+    def _result(self, i: int, chooser: Chooser) -> Chosen | BaseException:
+        row = self._rows[i]
+        if row.status != lib.CAUSERIE_ROW_CHOSEN or any(s._has_custom for s in chooser.samplers):
+            try:
+                for sampler in chooser.samplers:
+                    sampler._reraise()
+                _require_chosen(row, chooser)
+            except BaseException as error:  # noqa: BLE001 - it belongs to this row, and is raised where that is wanted
+                return error
+        if row.n_top < 0:
+            return Chosen(row.token)
+        top = ((row.top[k].id, row.top[k].p) for k in range(row.n_top))
+        return Chosen(row.token, row.logprob, tuple((token, p) for token, p in top if token >= 0))
+
+
+def _enter(entered: ExitStack, sampler: Sampler | None, context: Context) -> Any:
+    """The native sampler, with nobody else inside until the step is over."""
+    if sampler is None:
+        return ffi.NULL
+    pointer = entered.enter_context(sampler._use())
+    sampler._require_model(context.model)
+    return pointer
+
+
+def _require_chosen(row: Any, chooser: Chooser) -> None:
+    """Raise what a row's status says."""
+    status = row.status
+    if status == lib.CAUSERIE_ROW_CHOSEN:
+        return
+    if status == lib.CAUSERIE_ROW_NOT_FINITE:
+        raise ValueError("the logits hold NaN or infinity: there is nothing to choose from")
+    if status == lib.CAUSERIE_ROW_UNCHOSEN:
+        raise ValueError("no sampler of the chain chose a token: it must end with one that does")
+    if status in {lib.CAUSERIE_ROW_NOTHING, lib.CAUSERIE_ROW_GRAMMAR}:
+        for sampler in chooser.samplers:
+            sampler._spoil()
+        if status == lib.CAUSERIE_ROW_GRAMMAR:
+            raise GrammarError("the grammar accepts none of the candidates that are left")
+        raise ValueError("the samplers left no candidate: every logit is -inf")
+    reason = ffi.string(row.message).decode("utf-8", "replace")
+    aborted = status == lib.CAUSERIE_ROW_ABORT
+    for sampler in chooser.samplers:
+        sampler._broken = (NativeError, reason)
+    if chooser.grammar is not None and not aborted:
+        raise GrammarError(f"choosing a token: {reason}")
+    raise NativeError(f"choosing a token: {reason}", aborted=aborted)
