@@ -75,6 +75,11 @@ foreach (target IN LISTS LLAMA_LIBRARIES)
         # A name of our own: the loader takes a library that another package has loaded under the same soname for ours.
         set_target_properties(${target} PROPERTIES OUTPUT_NAME "causerie-${target}")
     endif()
+    if (UNIX AND NOT APPLE)
+        # Calls within a library stay in it. Otherwise llama.cpp's core runs the copies of templates that llama-common
+        # happens to contain too: pages of a library that most processes never need.
+        target_link_options(${target} PRIVATE LINKER:-Bsymbolic-functions)
+    endif()
     install(TARGETS ${target}
         LIBRARY DESTINATION causerie/lib COMPONENT causerie
         RUNTIME DESTINATION causerie/lib COMPONENT causerie

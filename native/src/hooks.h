@@ -1,4 +1,4 @@
-// What causerie_init() installs into llama.cpp.
+// What causerie_init() does to llama.cpp and its libraries.
 
 #pragma once
 
@@ -6,5 +6,7 @@ namespace causerie {
 
 void install_abort_hook();
 void install_log_hook();
+// Lowers resident memory; nothing else changes.
+void give_back_load_pages() noexcept;
 
 }  // namespace causerie

@@ -92,6 +92,7 @@ void causerie_init(void) {
         causerie::install_abort_hook();
         causerie::install_log_hook();
         causerie_guarded_void("llama_backend_init", [] { llama_backend_init(); });
+        causerie::give_back_load_pages();
     });
 }
 

@@ -16,7 +16,7 @@ import pytest
 from causerie.errors import ModelLoadError
 from causerie.llama import Batch, Context, Model
 from causerie.llama._quantize_options import ftypes
-from causerie.llama.quantize import QuantizeOptions, quantize
+from causerie.llama.quantization import QuantizeOptions, quantize
 
 PROMPT = list(range(1, 13))
 
@@ -232,7 +232,7 @@ def test_other_threads_may_drain_the_log_meanwhile(source, tmp_path):
 
 INTERRUPTED = """
 import sys
-from causerie.llama.quantize import QuantizeOptions, quantize
+from causerie.llama.quantization import QuantizeOptions, quantize
 print("start", flush=True)
 try:
     quantize(sys.argv[1], sys.argv[2], options=QuantizeOptions(ftype="Q4_K_M", allow_requantize=True, n_threads=1))
@@ -288,7 +288,7 @@ def test_a_target_that_cannot_be_written_is_an_os_error(source, tmp_path):
 
 FULL_DISK = """
 import resource, sys
-from causerie.llama.quantize import QuantizeOptions, quantize
+from causerie.llama.quantization import QuantizeOptions, quantize
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
 try:
     quantize(sys.argv[1], sys.argv[2], options=QuantizeOptions(ftype="F16"))

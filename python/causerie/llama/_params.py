@@ -13,8 +13,9 @@ from causerie.llama.device import Device, buffer_type, find_device
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["choice", "ggml_types", "kv_overrides", "set_devices", "set_overrides", "uint"]
+__all__ = ["FLOAT_MAX", "choice", "ggml_types", "kv_overrides", "set_devices", "set_overrides", "uint"]
 
+FLOAT_MAX = (2 - 2**-23) * 2.0**127  # the largest float32; numpy.finfo costs 0.7 MB of memory
 _UINT32_MAX = 2**32 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _KEY_BYTES = 127

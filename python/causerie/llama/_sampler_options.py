@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, SupportsIndex
 import numpy as np
 
 from causerie.llama._lib import lib
-from causerie.llama._params import uint
+from causerie.llama._params import FLOAT_MAX, uint
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["INT32_MAX", "LARGE", "MAX_HISTORY", "count", "finite_or_minus_inf", "number", "probability", "seed_value"]
 
-FLOAT_MAX = float(np.finfo(np.float32).max)
 INT32_MAX = 2**31 - 1
 # Tokens that penalties and DRY can remember: more than any context, and not gigabytes.
 MAX_HISTORY = 2**24

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import threading
-import weakref
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any
 
@@ -13,75 +10,21 @@ import numpy as np
 
 from causerie.errors import ModelLoadError, NativeError
 from causerie.llama import _model_file as files
+from causerie.llama._attached import registry_of
 from causerie.llama._errors import call_log, check
 from causerie.llama._gguf import Tensor, read_tensors, weight_types
-from causerie.llama._handle import Handle, Resource, _counts
+from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from causerie.llama.context import Context
     from causerie.llama.model import Model
 
-__all__ = ["Attached", "LoraAdapter", "adapters_stay", "set_adapters"]
-
-_FLOAT_MAX = float(np.finfo(np.float32).max)
-
-
-class _Registry:
-    """Frees the adapters of one model only while no context of it evaluates.
-
-    llama.cpp keeps a set of a model's adapters, changes it on load and free, and walks it unlocked in llama_decode.
-    """
-
-    def __init__(self, model: Model) -> None:
-        self._model = weakref.ref(model)
-        self._dead: list[Any] = []
-        self._lock = threading.RLock()
-
-    @contextmanager
-    def quiet(self, *, wait: bool) -> Iterator[bool]:
-        """True while every context of the model is held; without `wait`, False if one is busy."""
-        model = self._model()
-        with _counts:
-            children = [] if model is None else list(model._children)
-        locks = [child._lock for child in sorted(children, key=id) if hasattr(child, "_lock")]
-        with ExitStack() as held:
-            for lock in (self._lock, *locks):
-                if not lock.acquire(blocking=wait):
-                    yield False
-                    return
-                held.callback(lock.release)
-            yield True
-
-    def free(self, pointer: Any) -> None:
-        """Free an adapter now, or with the next one, or with the model (llama_adapter_lora_free, llama_model_free)."""
-        self._dead.append(pointer)
-        with self.quiet(wait=False) as quiet:  # runs in finalizers, on any thread: it must not wait for anybody
-            if quiet:
-                self.sweep()
-
-    def sweep(self) -> None:
-        """Free what could not be freed before; to be called inside `quiet`."""
-        while self._dead:
-            lib.llama_adapter_lora_free(self._dead.pop())
-
-
-_registries: weakref.WeakKeyDictionary[Model, _Registry] = weakref.WeakKeyDictionary()
-
-
-def _registry(model: Model) -> _Registry:
-    with _counts:
-        return _registries.setdefault(model, _Registry(model))
-
-
-def adapters_stay(model: Model) -> threading.RLock:
-    """A lock under which no adapter of the model is loaded or freed: a context that is being made walks them too."""
-    return _registry(model)._lock
+__all__ = ["LoraAdapter"]
 
 
 class LoraAdapter(Handle):
@@ -114,7 +57,7 @@ class LoraAdapter(Handle):
                 reason = _unusable(read_tensors(stream, path=what.name, size=what.size), model)
             if reason:
                 raise _load_error(what, reason)
-            registry = _registry(model)
+            registry = registry_of(model)
             with files.opened_stream(file) as stream, registry.quiet(wait=True):
                 registry.sweep()
                 pointer = lib.llama_adapter_lora_init_from_file_ptr(parent, stream)
@@ -192,49 +135,3 @@ def _unusable(tensors: Sequence[Tensor], model: Model) -> str:
         if len(pair) == 2 and name.endswith("token_embd.weight") and pair["lora_a"].shape[0] != pair["lora_b"].shape[0]:
             return f"the two tensors for {name} differ in rank"
     return ""
-
-
-class Attached:
-    """The adapters that one context uses, kept alive for it."""
-
-    def __init__(self) -> None:
-        self.pairs: tuple[tuple[LoraAdapter, float], ...] = ()
-        self._claimed: list[Resource] = []
-        weakref.finalize(self, _release, self._claimed).atexit = False
-
-    def replace(self, pairs: Sequence[tuple[LoraAdapter, float]]) -> None:
-        """Claim the new ones, then let the old ones go."""
-        new = [adapter._resource for adapter, _ in pairs]
-        for resource in new:
-            resource.claim()
-        old = self._claimed[:]
-        self._claimed[:] = new
-        self.pairs = tuple(pairs)
-        _release(old)
-
-
-def _release(claimed: list[Resource]) -> None:
-    while claimed:
-        claimed.pop().release()
-
-
-def set_adapters(context: Context, adapters: Sequence[tuple[LoraAdapter, float]]) -> None:
-    """`Context.set_adapters`."""
-    pairs = [(adapter, float(scale)) for adapter, scale in adapters]
-    for adapter, scale in pairs:
-        if not isinstance(adapter, LoraAdapter):
-            raise TypeError(f"adapters must be (LoraAdapter, scale) pairs, not {type(adapter).__name__}")
-        if adapter.model is not context.model:
-            raise ValueError(f"{adapter!r} was loaded for another model")
-        if not math.isfinite(scale) or abs(scale) > _FLOAT_MAX:
-            raise ValueError(f"scale must be a finite float32, not {scale}")
-    if len({id(adapter) for adapter, _ in pairs}) != len(pairs):
-        raise ValueError("an adapter can be attached only once: add up its scales instead")
-    with context._exclusive() as pointer, ExitStack() as stack:
-        pointers = [stack.enter_context(adapter._resource) for adapter, _ in pairs]
-        lib.llama_set_adapters_lora(
-            pointer, ffi.new("struct llama_adapter_lora *[]", pointers), len(pairs),
-            ffi.new("float[]", [scale for _, scale in pairs]),
-        )  # fmt: skip
-        context._check("attaching adapters")
-        context._attached.replace(pairs)

@@ -11,6 +11,7 @@ import numpy as np
 from causerie.errors import BusyError, NativeError, UnsupportedError
 from causerie.llama import _at_exit as at_exit
 from causerie.llama import _context_params as options
+from causerie.llama._attached import Attached, adapters_stay, set_adapters, set_control_vector
 from causerie.llama._context_perf import ContextPerf, read_perf
 from causerie.llama._errors import check
 from causerie.llama._evaluation import evaluate
@@ -18,18 +19,18 @@ from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib
 from causerie.llama._outputs import Outputs
 from causerie.llama._params import uint
-from causerie.llama.adapter import Attached, LoraAdapter, adapters_stay, set_adapters
-from causerie.llama.control_vector import ControlVector, set_control_vector
 from causerie.llama.memory import Memory
-from causerie.llama.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from causerie.llama.adapter import LoraAdapter
     from causerie.llama.batch import Batch
+    from causerie.llama.control_vector import ControlVector
     from causerie.llama.model import Model
+    from causerie.llama.state import State
 
 __all__ = ["Context", "ContextPerf"]
 
@@ -112,9 +113,7 @@ class Context(Handle):
         self.model = model
         self._params = params
         self._lock = threading.RLock()
-        self._running = False
-        self._broken = ""
-        self._encoded = False
+        self._running, self._encoded, self._broken = False, False, ""
         self._embeddings = bool(embeddings)
         self._attached = Attached()
         self._cancel = cancel = ffi.gc(lib.causerie_cancel_new(), lib.causerie_cancel_free)
@@ -299,6 +298,8 @@ class Context(Handle):
     @property
     def state(self) -> State:
         """Saving and restoring what this context remembers."""
+        from causerie.llama.state import State
+
         return State(self)
 
     @property

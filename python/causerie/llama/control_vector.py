@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from causerie.errors import ModelLoadError, NativeError
+from causerie.errors import ModelLoadError
 from causerie.llama import _model_file as files
-from causerie.llama._errors import call_log
 from causerie.llama._gguf import read_tensors
-from causerie.llama._lib import drain_log, ffi, lib
 from causerie.llama._params import uint
 
 if TYPE_CHECKING:
@@ -21,9 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from causerie.llama.context import Context
-
-__all__ = ["ControlVector", "set_control_vector"]
+__all__ = ["ControlVector"]
 
 _DIRECTION = re.compile(r"^direction\.([1-9][0-9]*)$")
 
@@ -99,31 +95,3 @@ def _stack(rows: Mapping[int, ArrayLike]) -> NDArray[np.float32]:
     for layer, vector in vectors.items():
         array[layer] = vector
     return array
-
-
-def set_control_vector(
-    context: Context, vector: ControlVector | None, layer_range: tuple[int, int] | None = None
-) -> None:
-    """`Context.set_control_vector`."""
-    n_embd, n_layer = context.model.n_embd, context.model.n_layer
-    if vector is None:
-        data, first, last = None, -1, -1
-    else:
-        if vector.data.shape[1] != n_embd:
-            raise ValueError(f"the control vector has n_embd={vector.data.shape[1]}, the model {n_embd}")
-        if len(vector.data) > n_layer:
-            raise ValueError(f"the control vector has {len(vector.data)} layers, the model {n_layer}")
-        first, last = layer_range if layer_range is not None else (1, n_layer - 1)
-        uint("first layer", first, 1, n_layer - 1)
-        uint("last layer", last, first, n_layer - 1)
-        # llama.cpp's array begins with layer 1, and a layer that it does not reach keeps its direction from before.
-        data = np.zeros((n_layer - 1, n_embd), np.float32)
-        data[: len(vector.data) - 1] = vector.data[1:]
-    with context._exclusive() as pointer:
-        floats = ffi.NULL if data is None else ffi.from_buffer("float[]", data)
-        code = lib.llama_set_adapter_cvec(pointer, floats, 0 if data is None else data.size, n_embd, first, last)
-        log = call_log()
-        context._check("setting the control vector")
-        drain_log()
-        if code != 0:
-            raise NativeError(f"llama.cpp refused the control vector: {log or code}")
