@@ -40,6 +40,9 @@ endif()
 
 add_subdirectory(vendor/llama.cpp EXCLUDE_FROM_ALL)
 
+# The shim looks at a model's tensors, for which llama.h has no function (native/src/weights.cpp).
+set_target_properties(llama PROPERTIES WINDOWS_EXPORT_ALL_SYMBOLS ON)
+
 # Every shared library llama.cpp defines, whichever backends were chosen.
 function(causerie_collect_libraries dir out)
     get_property(targets DIRECTORY "${dir}" PROPERTY BUILDSYSTEM_TARGETS)

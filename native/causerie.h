@@ -113,6 +113,18 @@ struct causerie_row {
 int32_t causerie_step(
     struct llama_context * ctx, struct llama_batch batch, struct causerie_row * rows, int32_t n_rows);
 
+/* ---- weights ---- */
+
+struct causerie_weight {
+    const char * name; /* the model's */
+    int type;          /* ggml_type */
+    bool out_of_range; /* the type is right, but it holds ids of what does not exist */
+};
+
+/* Whether ggml can compute with every weight of a loaded model. False with a name for the first one it cannot compute
+ * with: an evaluation would end the process. False without a name on error (see causerie_error_message). */
+bool causerie_weights_usable(const struct llama_model * model, struct causerie_weight * unusable);
+
 /* ---- memory needed by a context ---- */
 
 struct causerie_memory_need {

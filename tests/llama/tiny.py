@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
 from gguf import MODEL_ARCH, MODEL_TENSOR, PoolingType, TokenType
 
+from causerie.llama import lib
+from causerie.llama._params import ggml_types
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 N_VOCAB, N_EMBD, N_HEAD, N_FF, N_LAYER = 64, 32, 4, 64, 2
 T = MODEL_TENSOR
@@ -189,3 +196,40 @@ def write_t5(path: Path, *, seed: int = 0) -> Path:
             w.matrix(role, N_EMBD, N_EMBD, i)
     _finish(writer)
     return path
+
+
+def retyped(path: Path, types: Mapping[str, str | None], added: Mapping[str, NDArray[Any]] | None = None) -> bytes:
+    """A GGUF file's bytes with other types (ggml's names) for some tensors, which are all zeros then.
+
+    Args:
+        path: the file.
+        types: by tensor; None leaves it out.
+        added: further tensors of integers or floats, by name.
+
+    Raises:
+        ValueError: a row does not consist of whole blocks of its new type.
+    """
+    content, reader, codes = path.read_bytes(), gguf.GGUFReader(path), ggml_types()
+    tensors = []
+    for tensor in reader.tensors:
+        kind, shape = int(tensor.tensor_type), [int(n) for n in tensor.shape]
+        raw = tensor.data.tobytes()
+        new = types.get(tensor.name, "")
+        if new is None:
+            continue
+        if new:
+            kind = codes[new]
+            if shape[0] % lib.ggml_blck_size(kind):
+                raise ValueError(f"{tensor.name}: rows of {shape[0]} for blocks of {lib.ggml_blck_size(kind)}")
+            raw = bytes(math.prod(shape) // lib.ggml_blck_size(kind) * lib.ggml_type_size(kind))
+        tensors.append((tensor.name, kind, shape, raw))
+    for name, data in (added or {}).items():
+        tensors.append((name, codes[f"{data.dtype.kind}{8 * data.itemsize}"], [*data.shape[::-1]], data.tobytes()))
+    infos = bytearray(content[: min(tensor.field.offset for tensor in reader.tensors)])
+    infos[8:16] = struct.pack("<Q", len(tensors))
+    body = bytearray()
+    for name, kind, shape, raw in tensors:
+        infos += struct.pack(f"<Q{len(name)}sI", len(name), name.encode(), len(shape))
+        infos += struct.pack(f"<{len(shape)}QIQ", *shape, kind, len(body))
+        body += raw + bytes(-len(raw) % reader.alignment)
+    return bytes(infos) + bytes(-len(infos) % reader.alignment) + bytes(body)

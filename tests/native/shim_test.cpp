@@ -232,6 +232,55 @@ static void memory_needed() {
     EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
 }
 
+// A model of one layer whose matrices have the given type, in a temporary file.
+static std::FILE * tiny_model(ggml_type type) {
+    const int64_t n_embd = 32;
+    gguf_context * file = gguf_init_empty();
+    gguf_set_val_str(file, "general.architecture", "llama");
+    gguf_set_val_str(file, "tokenizer.ggml.model", "none");
+    for (const char * key : {"vocab_size", "context_length", "embedding_length", "feed_forward_length"}) {
+        gguf_set_val_u32(file, (std::string("llama.") + key).c_str(), n_embd);
+    }
+    gguf_set_val_u32(file, "llama.block_count", 1);
+    gguf_set_val_u32(file, "llama.attention.head_count", 4);
+    gguf_set_val_f32(file, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    ggml_context * ctx = ggml_init({1024 * 1024, nullptr, false});
+    const auto add = [&](const char * name, ggml_type kind, int64_t rows) {
+        ggml_tensor * tensor = rows == 0 ? ggml_new_tensor_1d(ctx, kind, n_embd) : ggml_new_tensor_2d(ctx, kind, n_embd, rows);
+        ggml_set_name(tensor, name);
+        std::memset(tensor->data, 0, ggml_nbytes(tensor));
+        gguf_add_tensor(file, tensor);
+    };
+    for (const char * name : {"output_norm.weight", "blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"}) {
+        add(name, GGML_TYPE_F32, 0);
+    }
+    for (const char * name : {"token_embd", "blk.0.attn_q", "blk.0.attn_k", "blk.0.attn_v", "blk.0.attn_output",
+                              "blk.0.ffn_gate", "blk.0.ffn_up", "blk.0.ffn_down"}) {
+        add((std::string(name) + ".weight").c_str(), type, n_embd);
+    }
+    std::FILE * stream = std::tmpfile();
+    EXPECT(gguf_write_to_file_ptr(file, stream, false));
+    std::rewind(stream);
+    ggml_free(ctx);
+    gguf_free(file);
+    return stream;
+}
+
+static void weights() {
+    for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_Q8_0, GGML_TYPE_I32, GGML_TYPE_F64}) {
+        std::FILE * stream = tiny_model(type);
+        llama_model * model = llama_model_load_from_file_ptr(stream, llama_model_default_params());
+        EXPECT(model != nullptr);
+        causerie_weight weight = {};
+        const bool usable = causerie_weights_usable(model, &weight);
+        EXPECT(usable == (type != GGML_TYPE_I32 && type != GGML_TYPE_F64));
+        EXPECT(usable == (weight.name == nullptr));
+        EXPECT(usable || (contains(weight.name, ".weight") && weight.type == type));
+        llama_model_free(model);
+        std::fclose(stream);
+    }
+}
+
 int main() {
     causerie_init();
     causerie_init();
@@ -245,6 +294,7 @@ int main() {
     samplers();
     templates();
     memory_needed();
+    weights();
     EXPECT(contains(causerie_build_info(), "llama_commit"));
     std::printf("shim: %d expectations hold\n", expectations);
     return 0;

@@ -55,7 +55,7 @@ def load(what: ModelFile, params: Any, callback: Callback | None, overrides: Map
             message = f"cannot load {what.name} ({what.size} bytes): {reason}"
             raise OutOfMemoryError(message, needed=what.size, available=available_memory())
         raise _error(what, reason)
-    if reason := _unusable({**dict(metadata(pointer)), **overrides}):
+    if reason := _unusable({**dict(metadata(pointer)), **overrides}) or _unusable_weight(pointer):
         lib.llama_model_free(pointer)
         raise _error(what, reason)
     return pointer
@@ -87,6 +87,20 @@ def _unusable(facts: Mapping[str, object]) -> str:
         if key.endswith("_epsilon") and not 0 <= _number(value) < math.inf:
             return f"{key} is {value}"
     return ""
+
+
+def _unusable_weight(pointer: Any) -> str:
+    """Which tensor llama.cpp would abort on when it computes; empty if none."""
+    weight = ffi.new("struct causerie_weight *")
+    if lib.causerie_weights_usable(pointer, weight):
+        return ""
+    if weight.name == ffi.NULL:
+        return ffi.string(lib.causerie_error_message()).decode("utf-8", "replace")
+    name = ffi.string(weight.name).decode("utf-8", "replace")
+    if weight.out_of_range:
+        return f"tensor {name} holds ids that are out of range"
+    kind = ffi.string(lib.ggml_type_name(weight.type)).decode()
+    return f"tensor {name} is of type {kind}, which llama.cpp cannot compute with there"
 
 
 def _number(value: object) -> float:
