@@ -106,14 +106,26 @@ def test_the_sdist_holds_llama_cpp_and_no_git(sdist: Path) -> None:
     assert sum(p.stat().st_size for p in sdist.rglob("*") if p.is_file()) < 120e6
 
 
-def test_the_sdist_configures_without_git(sdist: Path, tmp_path: Path) -> None:
-    """Configuring needs git nowhere; compiling does not know git at all."""
+@pytest.fixture(scope="module")
+def facts(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What a build of the source distribution would say of itself, configured without git and with an option."""
+    build = tmp_path_factory.mktemp("configured")
     run(
-        "cmake", "-S", sdist, "-B", tmp_path / "build", "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}",
-        "-DCMAKE_DISABLE_FIND_PACKAGE_Git=ON", "-DGIT_EXECUTABLE=/nonexistent",
+        "cmake", "-S", sdist, "-B", build, "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}",
+        "-DCMAKE_DISABLE_FIND_PACKAGE_Git=ON", "-DGIT_EXECUTABLE=/nonexistent", "-DGGML_OPENMP=OFF",
     )  # fmt: skip
-    facts = (tmp_path / "build/native/build_info.inc").read_text()
-    assert (ROOT / "vendor/PIN").read_text().strip() in facts
+    text = (build / "native/build_info.inc").read_text()
+    return json.loads(text.removeprefix('R"json(').rpartition(')json"')[0])
+
+
+def test_the_sdist_configures_without_git(facts: dict[str, object]) -> None:
+    """Configuring needs git nowhere; compiling does not know git at all."""
+    assert facts["llama_commit"] == (ROOT / "vendor/PIN").read_text().strip()
+
+
+def test_options_for_cmake_reach_llama_cpp_and_build_info(facts: dict[str, dict[str, str]]) -> None:
+    assert facts["flags"]["GGML_OPENMP"] == "OFF"
+    assert facts["flags"]["GGML_CPU"] == "ON"
 
 
 def test_an_empty_submodule_stops_cmake_with_the_command_to_run(tmp_path: Path) -> None:
