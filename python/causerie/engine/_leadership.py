@@ -136,9 +136,9 @@ class Leadership:
                 condition.notify()
 
         self._followers[condition] = ready
-        generation.news = news
+        generation.listeners.append(news)
         try:
             condition.wait()
         finally:
-            generation.news = None
+            generation.listeners.remove(news)
             del self._followers[condition]

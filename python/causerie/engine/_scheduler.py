@@ -284,5 +284,5 @@ class Scheduler:
 
     def _tell(self, generation: Generation) -> None:
         with self._lock:
-            if generation.news is not None:
-                generation.news()
+            for news in tuple(generation.listeners):
+                news()

@@ -69,7 +69,7 @@ class Generation:
         self.alone = False  # after a failed step: the next one is for this generation alone
         self.waits_for: tuple[Generation, int] | None = None  # another one is evaluating what this one needs first
         self.cancelled = False
-        self.news: Callable[[], None] | None = None  # called under the engine's lock after every change
+        self.listeners: list[Callable[[], None]] = []  # called under the engine's lock after every change
 
     @property
     def tokens(self) -> list[int]:
