@@ -66,10 +66,15 @@ def _bias(token: Any, value: Any) -> tuple[int, float]:
     return token, _number(f"logit_bias of token {token}", value, -_MAX_BIAS, _MAX_BIAS)
 
 
+def _is_bool(value: Any) -> bool:
+    """Whether it is a bool, numpy's too: before numpy 2.3 that is an index, with a warning."""
+    return isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
+
+
 def _count(name: str, value: Any, low: int, high: int) -> int:
     """``value`` as an int in low..high, numpy's too."""
     try:
-        number = None if isinstance(value, bool) else operator.index(value)
+        number = None if _is_bool(value) else operator.index(value)
     except TypeError:
         number = None
     if number is None:
