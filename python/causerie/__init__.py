@@ -29,31 +29,76 @@ from causerie.errors import (
 if TYPE_CHECKING:
     from causerie import llama, models
     from causerie._build import BuildInfo, build_info, doctor
+    from causerie.chat.chat_template import ChatTemplate
+    from causerie.chat.messages import Message
+    from causerie.chat.options import SamplingOptions
+    from causerie.chat.tool_call import ToolCall
+    from causerie.conversation.conversation import Conversation
+    from causerie.conversation.engine import Engine
+    from causerie.conversation.reply import Chunk, Reply, Report, Timings, TokenLogprob, Usage
+    from causerie.conversation.stream import AsyncStream, Stream
+    from causerie.conversation.transforms import KeywordRemover, OutputTransform
 
 __all__ = [
+    "AsyncStream",
     "BuildInfo",
     "BusyError",
     "CacheFullError",
     "CauserieError",
+    "ChatTemplate",
+    "Chunk",
     "ClosedError",
     "ContextOverflowError",
+    "Conversation",
     "DecodeError",
+    "Engine",
     "GrammarError",
+    "KeywordRemover",
+    "Message",
     "ModelLoadError",
     "NativeError",
     "OutOfMemoryError",
+    "OutputTransform",
+    "Reply",
+    "Report",
+    "SamplingOptions",
     "SchemaError",
     "StateError",
+    "Stream",
     "TemplateError",
+    "Timings",
+    "TokenLogprob",
+    "ToolCall",
     "ToolError",
     "UnsupportedError",
+    "Usage",
     "build_info",
     "doctor",
     "llama",
     "models",
 ]
 
-_WHERE = {"BuildInfo": "causerie._build", "build_info": "causerie._build", "doctor": "causerie._build"}
+_WHERE = {
+    "BuildInfo": "causerie._build",
+    "build_info": "causerie._build",
+    "doctor": "causerie._build",
+    "AsyncStream": "causerie.conversation.stream",
+    "ChatTemplate": "causerie.chat.chat_template",
+    "Chunk": "causerie.conversation.reply",
+    "Conversation": "causerie.conversation.conversation",
+    "Engine": "causerie.conversation.engine",
+    "KeywordRemover": "causerie.conversation.transforms",
+    "Message": "causerie.chat.messages",
+    "OutputTransform": "causerie.conversation.transforms",
+    "Reply": "causerie.conversation.reply",
+    "Report": "causerie.conversation.reply",
+    "SamplingOptions": "causerie.chat.options",
+    "Stream": "causerie.conversation.stream",
+    "Timings": "causerie.conversation.reply",
+    "TokenLogprob": "causerie.conversation.reply",
+    "ToolCall": "causerie.chat.tool_call",
+    "Usage": "causerie.conversation.reply",
+}
 _MODULES = {"llama", "models"}
 
 

@@ -129,7 +129,7 @@ class TokenEngine:
 
     def sequence(self, name: str = "") -> Sequence:
         """A new, empty place for a sequence; it costs nothing until it is used."""
-        self._require_open()
+        self.require_open()
         sequence = Sequence(name)
         with self._leadership.lock:
             self._sequences.add(sequence)
@@ -141,10 +141,10 @@ class TokenEngine:
         Raises:
             BusyError: a generation runs in it.
         """
-        self._require_open()
+        self.require_open()
         child = Sequence(sequence.name)
         with self._leadership.between_steps():
-            self._require_open()
+            self.require_open()
             self._settle()
             self._require_idle(sequence)
             self._cache.fork(sequence, child)
@@ -213,13 +213,13 @@ class TokenEngine:
                 f"the prompt needs {needed} tokens of context, there are {self.n_ctx}",
                 needed=needed, available=self.n_ctx, kind="too_long",
             )  # fmt: skip
-        self._require_open()
+        self.require_open()
         last = sequence.generation
         if last is not None and last.cancelled and not last.done:
             with self._leadership.between_steps():
                 self._settle()
         with self._leadership.lock:
-            self._require_open()
+            self.require_open()
             self._require_idle(sequence)
             generation = Generation(
                 sequence, ids, chooser, max_tokens=max_tokens, sink=sink, number=next(self._numbers)
@@ -234,7 +234,7 @@ class TokenEngine:
         Raises:
             BusyError: called from a callback of a step.
         """
-        self._require_process()
+        self.require_process()
         self._leadership.wait(generation, lambda: generation.done or (ready is not None and ready()))
 
     def cancel(self, generation: Generation) -> None:
@@ -274,15 +274,17 @@ class TokenEngine:
     def _foreign(self) -> bool:
         return os.getpid() != self._pid
 
-    def _require_process(self) -> None:
+    def require_process(self) -> None:
+        """ClosedError in a child of the process that made the engine."""
         if self._foreign:
             raise ClosedError(
                 "this engine belongs to the process that made it: after os.fork() the child must make its own "
                 "(its threads and its context were not copied)"
             )
 
-    def _require_open(self) -> None:
-        self._require_process()
+    def require_open(self) -> None:
+        """ClosedError once it is closed, or in another process."""
+        self.require_process()
         if self._closed or self._context.closed:
             raise ClosedError("this engine is closed")
 
@@ -305,7 +307,7 @@ class TokenEngine:
             self.model.close()
 
     def __enter__(self) -> Self:
-        self._require_open()
+        self.require_open()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -316,17 +318,17 @@ class TokenEngine:
 
     def stats(self) -> EngineStats:
         """Counts and rates so far. Waits for the end of a running step."""
-        self._require_open()
+        self.require_open()
         with self._leadership.between_steps():
-            self._require_open()
+            self.require_open()
             self._settle()
             return gather_stats(self._counters, self._cache, self._scheduler.unfinished(), self._sequences)
 
     def cache_map(self) -> CacheMap:
         """Which cells belong to which sequence, now. Waits for the end of a running step."""
-        self._require_open()
+        self.require_open()
         with self._leadership.between_steps():
-            self._require_open()
+            self.require_open()
             return gather_map(self._cache)
 
 

@@ -1,0 +1,104 @@
+"""Runs an engine's steps for tasks of asyncio, on one thread that lives as long as somebody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from causerie.conversation.turn import Turn
+    from causerie.engine import TokenEngine
+
+__all__ = ["Pump"]
+
+
+class _Waiting:
+    """One task that waits: what for, and how it is woken."""
+
+    def __init__(self, turn: Turn, ready: Callable[[], bool], future: asyncio.Future[None]) -> None:
+        self.turn = turn
+        self.ready = ready
+        self.future = future
+        self.told = False
+
+    def news(self) -> None:
+        """Something happened; called by any thread."""
+        if self.ready() and not self.told:
+            self.told = True
+            with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits
+                self.future.get_loop().call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        """The engine cannot go on; called by any thread."""
+
+        def tell() -> None:
+            if not self.future.done():
+                self.future.set_exception(error)
+
+        with contextlib.suppress(RuntimeError):
+            self.future.get_loop().call_soon_threadsafe(tell)
+
+
+class Pump:
+    """Lets tasks wait without blocking their event loop; they may belong to different loops.
+
+    Args:
+        engine: whose steps are run.
+    """
+
+    def __init__(self, engine: TokenEngine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._waiting: set[_Waiting] = set()
+        self._thread: threading.Thread | None = None
+
+    async def wait(self, turn: Turn, ready: Callable[[], bool]) -> None:
+        """Return once `ready()`, which is cheap and called by any thread."""
+        waiting = _Waiting(turn, ready, asyncio.get_running_loop().create_future())
+        for generation in turn.generations:
+            generation.listeners.append(waiting.news)
+        try:
+            with self._lock:
+                self._waiting.add(waiting)
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="causerie steps", daemon=True)
+                    self._thread.start()
+            waiting.news()  # it may have become ready before anybody listened
+            await waiting.future
+        finally:
+            with self._lock:
+                self._waiting.discard(waiting)
+            for generation in turn.generations:
+                generation.listeners.remove(waiting.news)
+
+    def _next(self) -> _Waiting | None:
+        """Somebody for whom steps must be run; None, and the thread ends, if there is nobody."""
+        with self._lock:
+            for waiting in self._waiting:
+                if not waiting.ready() and not waiting.turn.done:
+                    return waiting
+            self._thread = None
+            return None
+
+    def _nobody_waits(self) -> bool:
+        return all(waiting.ready() for waiting in tuple(self._waiting))
+
+    def _run(self) -> None:
+        waiting = None
+        try:
+            while (waiting := self._next()) is not None:
+                waiting.turn.wait(self._nobody_waits)
+        except BaseException as error:  # noqa: BLE001 - it is raised by the tasks that wait
+            with self._lock:
+                self._thread = None
+                everybody = tuple(self._waiting)
+            for each in everybody:
+                each.fail(error)

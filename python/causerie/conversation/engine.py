@@ -1,0 +1,169 @@
+"""The engine that people use: the token engine, with templates and conversations."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from causerie.chat.chat_template import ChatTemplate
+from causerie.chat.options import SamplingOptions
+from causerie.chat.prompt import PromptEncoder
+from causerie.conversation._pump import Pump
+from causerie.conversation.conversation import Conversation
+from causerie.conversation.history import History, examples_as_messages
+from causerie.conversation.overflow import as_overflow
+from causerie.conversation.settings import Settings
+from causerie.engine import TokenEngine
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from causerie.chat.messages import Message
+    from causerie.conversation.overflow import Overflow
+    from causerie.conversation.transforms import OutputTransform
+    from causerie.llama.model import Model
+
+__all__ = ["Engine"]
+
+
+class Engine(TokenEngine):
+    """Serves any number of conversations with one model, from any thread or task.
+
+    Args:
+        model: an alias ("smollm2"), a path, "hf:owner/repo:file", or a loaded `llama.Model`.
+        sampling: options for all conversations: `SamplingOptions`, or a mapping of their names.
+        template: a chat template in Jinja instead of the model's own.
+        **options: as for `TokenEngine`: n_ctx, max_resident, n_threads, ...
+
+    Raises:
+        ModelLoadError, OutOfMemoryError, UnsupportedError, TypeError, ValueError: as `TokenEngine` and
+            `SamplingOptions`.
+        TemplateError: the template is malformed.
+    """
+
+    def __init__(
+        self,
+        model: Model | str | os.PathLike[str],
+        *,
+        sampling: SamplingOptions | Mapping[str, Any] | None = None,
+        template: ChatTemplate | str | None = None,
+        **options: Any,
+    ) -> None:
+        self.sampling = SamplingOptions.of(sampling)
+        super().__init__(model, **options)
+        self._encoders: dict[str | None, tuple[ChatTemplate, PromptEncoder]] = {}
+        self._encoders_lock = threading.Lock()
+        self._conversations = count(1)
+        self._default_template = template
+        self.pump = Pump(self)
+        if template is not None:
+            try:
+                self.encoder(None)
+            except BaseException:
+                self.close()
+                raise
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The chat template of conversations that are given none.
+
+        Raises:
+            TemplateError: the model has none.
+        """
+        return self._template_and_encoder(None)[0]
+
+    def encoder(self, template: ChatTemplate | str | None) -> PromptEncoder:
+        """What turns histories into tokens with a template; None: the default one."""
+        return self._template_and_encoder(template)[1]
+
+    def _template_and_encoder(self, template: ChatTemplate | str | None) -> tuple[ChatTemplate, PromptEncoder]:
+        self.require_open()
+        key = template.source if isinstance(template, ChatTemplate) else template
+        with self._encoders_lock:
+            if key not in self._encoders:
+                made = self._made(self._default_template if template is None else template)
+                self._encoders[key] = made, PromptEncoder(made, self.model.vocab)
+            return self._encoders[key]
+
+    def _made(self, template: ChatTemplate | str | None) -> ChatTemplate:
+        if isinstance(template, ChatTemplate):
+            return template
+        if template is None:
+            return ChatTemplate.from_model(self.model)
+        vocab = self.model.vocab
+        bos, eos = ("" if token is None else vocab.text(token) for token in (vocab.bos, vocab.eos))
+        return ChatTemplate(template, bos_token=bos, eos_token=eos)
+
+    def conversation(
+        self,
+        system: str | None = None,
+        *,
+        messages: Iterable[Message | Mapping[str, Any]] = (),
+        examples: Iterable[tuple[str, str] | Message | Mapping[str, Any]] = (),
+        sampling: SamplingOptions | Mapping[str, Any] | None = None,
+        template: ChatTemplate | str | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        max_tokens: int | None = None,
+        overflow: Overflow = "error",
+        input_transforms: Sequence[Callable[[str], str]] = (),
+        output_transform: Callable[[], OutputTransform] | None = None,
+        history_transform: Callable[[tuple[Message, ...]], Iterable[Message | Mapping[str, Any]]] | None = None,
+        name: str = "",
+    ) -> Conversation:
+        """A new conversation. Nothing is evaluated before it is needed.
+
+        Args:
+            system: what the model is told first.
+            messages: what was said before: `Message` objects or dicts in the OpenAI shape; may begin with the system
+                text.
+            examples: pairs of what a user says and what the assistant answers, or messages; they follow the system
+                text, and stay when turns are dropped.
+            sampling: options for this conversation; what they do not set comes from the engine, then the model's file.
+            template: a chat template instead of the engine's.
+            template_kwargs: variables for the template.
+            thinking: whether the model is to think first, where its template knows about it.
+            max_tokens: longest reply; short for the option of that name.
+            overflow: what to do with a prompt that does not fit: "error", "trim" (drops the oldest turns), or a
+                function that is given the conversation, the pending message included, and returns the messages to go
+                on with.
+            input_transforms: applied to what the user says, one after the other; the history has the result.
+            output_transform: makes an object that changes a reply's text on its way out (`KeywordRemover`, for
+                example); the history keeps what the model wrote.
+            history_transform: what the model is shown instead of the history, which stays as it is.
+            name: for people, in `cache_map`.
+
+        Raises:
+            TemplateError: the model has no chat template, or it refuses the messages.
+            TypeError, ValueError, ToolError: an argument or a message is wrong.
+        """
+        head: list[Message | Mapping[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
+        fixed = [*head, *examples_as_messages(examples)]
+        given = list(messages)
+        if not fixed and given and _role(given[0]) == "system":
+            fixed, given = given[:1], given[1:]
+        history = History.of([*fixed, *given], head=len(fixed))
+        own = SamplingOptions.of(sampling)
+        if max_tokens is not None:
+            own = SamplingOptions(max_tokens=max_tokens).over(own)
+        settings = Settings(
+            encoder=self.encoder(template),
+            sampling=own,
+            template_kwargs=dict(template_kwargs or {}),
+            thinking=thinking,
+            overflow=as_overflow(overflow),
+            input_transforms=tuple(input_transforms),
+            output_transform=output_transform,
+            history_transform=history_transform,
+        )
+        name = name or f"conversation {next(self._conversations)}"
+        conversation = Conversation(self, self.sequence(name), settings, history)
+        if history.messages:
+            conversation.render()  # what the template refuses is refused here
+        return conversation
+
+
+def _role(message: Message | Mapping[str, Any]) -> object:
+    return message.get("role") if isinstance(message, dict) else getattr(message, "role", None)
