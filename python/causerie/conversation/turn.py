@@ -47,7 +47,10 @@ class Turn:
     @property
     def done(self) -> bool:
         """Whether all have ended."""
-        return all(generation.done for generation in self.generations)
+        for candidate in self.candidates:  # asked for every token, so without all()
+            if candidate.generation.finish_reason is None:
+                return False
+        return True
 
     @property
     def cancelled(self) -> bool:
@@ -66,7 +69,10 @@ class Turn:
 
     def ready(self) -> bool:
         """Whether a chunk can be read, or nothing more will come."""
-        return any(candidate.chunks for candidate in self.candidates) or self.done
+        for candidate in self.candidates:
+            if candidate.chunks:
+                return True
+        return self.done
 
     def wait(self, ready: Callable[[], bool] | None = None) -> None:
         """Wait until `ready()`, or the end of all; runs the engine's steps meanwhile."""
@@ -95,7 +101,10 @@ class Turn:
         if self.done:
             for candidate in self.candidates:
                 candidate.flush()
-        fullest = max(self.candidates, key=lambda candidate: len(candidate.chunks))
+        fullest = self.candidates[0]
+        for candidate in self.candidates:
+            if len(candidate.chunks) > len(fullest.chunks):
+                fullest = candidate
         return fullest.chunks.popleft() if fullest.chunks else None
 
     def settle(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import threading
+from _signal import SIGINT, default_int_handler, getsignal, signal  # without the enums of `signal`: this is done often
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._installed = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            self._installed = getsignal(SIGINT) is default_int_handler
             if self._installed:
-                signal.signal(signal.SIGINT, self._handle)
+                signal(SIGINT, self._handle)
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._installed:
             self._installed = False
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal(SIGINT, default_int_handler)
         if self.pending and exc[0] is None:
             raise KeyboardInterrupt

@@ -113,14 +113,19 @@ class Step(Uncopyable):
         Raises:
             ValueError: they do not fit, or an argument is out of range.
         """
-        ids = np.asarray(tokens, np.int32)
-        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < self._n_vocab:
-            raise ValueError(f"token ids must be in 0..{self._n_vocab - 1}")
         seq = uint("sequence id", seq, 0, self._context.n_seq_max - 1)
         count = len(self._choosers)
         if chooser is not None and count == self._context.n_seq_max:
             raise ValueError(f"a step has at most n_seq_max={count} choosers")
-        index = self._batch.add_sequence(ids, pos0, seq, output_last=chooser is not None)
+        if len(tokens) == 1:  # what most steps are made of
+            if not 0 <= tokens[0] < self._n_vocab:
+                raise ValueError(f"token ids must be in 0..{self._n_vocab - 1}")
+            index = self._batch.add(tokens[0], pos0, (seq,), output=chooser is not None)
+        else:
+            ids = np.asarray(tokens, np.int32)
+            if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < self._n_vocab:
+                raise ValueError(f"token ids must be in 0..{self._n_vocab - 1}")
+            index = self._batch.add_sequence(ids, pos0, seq, output_last=chooser is not None)
         if chooser is None:
             return
         row = self._rows[count]

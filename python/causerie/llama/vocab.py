@@ -51,6 +51,9 @@ class Vocab(Uncopyable):
     def __init__(self, model: Model) -> None:
         self._model = model
         self._resource = model._resource
+        # What generating asks about every token, so that it is asked of llama.cpp once.
+        self._pieces: dict[tuple[int, bool], bytes] = {}
+        self._eog: dict[int, bool] = {}
         with self._resource as pointer:
             p = self._pointer = lib.llama_model_get_vocab(pointer)
             self.n_tokens: int = lib.llama_vocab_n_tokens(p)
@@ -198,6 +201,9 @@ class Vocab(Uncopyable):
         Raises:
             IndexError: the id is out of range.
         """
+        simple = token.__class__ is int and not lstrip and self._resource.open
+        if simple and (known := self._pieces.get((token, special))) is not None:
+            return known
         token = self._check_id(token)
         lstrip = uint("lstrip", lstrip, 0, _INT32_MAX)
         self._usable()
@@ -208,7 +214,10 @@ class Vocab(Uncopyable):
                 n = lib.llama_token_to_piece(self._pointer, token, out, size, lstrip, special)
                 check("rendering a token")
                 if n >= 0:
-                    return bytes(ffi.buffer(out, n))
+                    piece = bytes(ffi.buffer(out, n))
+                    if not lstrip:
+                        self._pieces[token, special] = piece
+                    return piece
                 size = -n
         raise ValueError(f"token {token} could not be rendered")
 
@@ -237,9 +246,13 @@ class Vocab(Uncopyable):
 
     def is_eog(self, token: int) -> bool:
         """Whether the token ends generation: EOS, EOT and the like (llama_vocab_is_eog)."""
+        simple = token.__class__ is int and self._resource.open
+        if simple and (known := self._eog.get(token)) is not None:
+            return known
         token = self._check_id(token)
         with self._resource:
-            return bool(lib.llama_vocab_is_eog(self._pointer, token))
+            answer = self._eog[token] = bool(lib.llama_vocab_is_eog(self._pointer, token))
+            return answer
 
     def is_control(self, token: int) -> bool:
         """Whether the token is a control token, not text (llama_vocab_is_control)."""
