@@ -89,7 +89,7 @@ PLAIN = {
     "Model": {"close", "closed"},
     "Vocab": set(),
     "Context": {"close", "closed", "cancel", "memory", "state", "adapters"},
-    "Memory": set(),
+    "Memory": {"can_cut", "can_share"},  # known from the options alone
     "Template": {"close", "closed", "from_model"},
 }
 CASES = [(kind, name) for kind, calls in CALLS.items() for name in calls]

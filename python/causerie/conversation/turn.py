@@ -47,7 +47,7 @@ class Turn:
     @property
     def done(self) -> bool:
         """Whether all have ended."""
-        for candidate in self.candidates:  # asked for every token, so without all()
+        for candidate in self.candidates:  # noqa: SIM110 - asked for every token
             if candidate.generation.finish_reason is None:
                 return False
         return True
