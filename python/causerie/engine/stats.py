@@ -96,3 +96,9 @@ class CacheMap:
             for cell in entry.cells:
                 held[cell].append(entry.seq)
         return [tuple(ids) for ids in held]
+
+    def _repr_svg_(self) -> str:
+        """The map as a picture, for notebooks."""
+        from causerie.engine.cache_picture import svg
+
+        return svg(self)
