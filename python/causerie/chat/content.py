@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from causerie.chat.frozen_json import FrozenDict, checked_text, freeze
 
-__all__ = ["KNOWN_PARTS", "Content", "PartsPolicy", "as_content", "check_parts"]
+__all__ = ["KNOWN_PARTS", "Content", "PartsPolicy", "as_content", "check_parts", "text_of"]
 
 Content: TypeAlias = str | tuple[Mapping[str, Any], ...]
 """Text, or parts such as ``{"type": "text", "text": ...}``."""
@@ -63,3 +63,8 @@ def check_parts(content: Content, policy: PartsPolicy) -> None:
             raise ValueError(
                 f'content part {index} is of unknown type {part["type"]!r} (known: {known}); parts="keep" takes it'
             )
+
+
+def text_of(content: Content) -> str:
+    """The text that content says: that of its text parts, one per line."""
+    return content if isinstance(content, str) else "\n".join(p["text"] for p in content if p["type"] == "text")

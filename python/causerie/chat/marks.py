@@ -108,7 +108,7 @@ class _Marker:
         if isinstance(content, str):
             return self.text(content, ids)
         if ids is not None:
-            return self.text("\n".join(part["text"] for part in content if part["type"] == "text"), ids)
+            return self.text(message.text, ids)
         return [{**part, "text": self.text(part["text"])} if part["type"] == "text" else part for part in content]
 
     def call(self, call: ToolCall) -> ToolCall:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from causerie.chat.content import Content, PartsPolicy, as_content, check_parts
+from causerie.chat.content import Content, PartsPolicy, as_content, check_parts, text_of
 from causerie.chat.frozen_json import checked_text, thaw
 from causerie.chat.tool_call import ToolCall, check_keys, filled, set_field
 
@@ -60,6 +60,11 @@ class Message:
             set_field(self, "tool_call_id", filled(self.tool_call_id, "tool_call_id"))
         if self.name is not None:
             set_field(self, "name", filled(self.name, "name"))
+
+    @property
+    def text(self) -> str:
+        """The text of its content; that of text parts, one per line."""
+        return text_of(self.content)
 
     def to_dict(self) -> dict[str, Any]:
         """The message in the OpenAI shape, in plain dicts and lists; what it does not have is left out.

@@ -136,9 +136,8 @@ class PromptEncoder:
             return self._encoded(prompt, layout.parts())
         # The template shows no such place: begin the answer anew.
         _, layout = self._layout(history[:-1], generated[:-1], {**options, "add_generation_prompt": True})
-        content, ids = history[-1].content, generated[-1]
-        text = content if isinstance(content, str) else "\n".join(p["text"] for p in content if p["type"] == "text")
-        own = Text(text, trusted=False) if ids is None else Generated(ids)
+        ids = generated[-1]
+        own = Text(history[-1].text, trusted=False) if ids is None else Generated(ids)
         return self._encoded(prompt, [*layout.parts(), own])
 
     def _layout(

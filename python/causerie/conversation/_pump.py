@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from causerie.conversation.turn import Turn
-    from causerie.engine import TokenEngine
 
 __all__ = ["Pump"]
 
@@ -48,14 +47,9 @@ class _Waiting:
 
 
 class Pump:
-    """Lets tasks wait without blocking their event loop; they may belong to different loops.
+    """Lets tasks wait without blocking their event loop; they may belong to different loops."""
 
-    Args:
-        engine: whose steps are run.
-    """
-
-    def __init__(self, engine: TokenEngine) -> None:
-        self._engine = engine
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: set[_Waiting] = set()
         self._thread: threading.Thread | None = None

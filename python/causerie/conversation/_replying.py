@@ -1,4 +1,4 @@
-"""How a conversation generates: who may use it, how a prompt is made to fit, and how replies join the history."""
+"""How a conversation generates: who may use it, and how a reply begins, is waited for and joins the history."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.chat import validation
-from causerie.chat.messages import Message, as_message
 from causerie.chat.options import resolve
 from causerie.chat.sampling_chain import sampling_chain
-from causerie.chat.text_ids import text_ids
-from causerie.chat.utf8 import Utf8Assembler
 from causerie.conversation.candidate import Candidate
-from causerie.conversation.overflow import overflow_error, trimmed
+from causerie.conversation.joining import joined, unfinished_character
+from causerie.conversation.overflow import fitted
 from causerie.conversation.reply import Report
 from causerie.conversation.turn import Turn
-from causerie.errors import BusyError, ClosedError, UnsupportedError
+from causerie.errors import BusyError, ClosedError
 from causerie.llama.step import Chooser
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from causerie.chat.content import Content
     from causerie.chat.options import SamplingOptions
     from causerie.chat.prompt import Encoded
     from causerie.conversation.engine import Engine
-    from causerie.conversation.history import History, Ids
+    from causerie.conversation.history import History
     from causerie.conversation.reply import Reply
     from causerie.conversation.settings import Settings
     from causerie.engine import Generation, Sequence
@@ -50,7 +48,7 @@ class Replying:
         self._settings = settings
         self._history = history
         self._lock = threading.RLock()
-        self._joining = threading.RLock()
+        self._settling = threading.RLock()
         self._turn: Turn | None = None
         self._prefilling: Generation | None = None
         self._report: Report | None = None
@@ -66,18 +64,24 @@ class Replying:
         self._engine.require_open()
 
     @contextmanager
-    def _idle(self) -> Iterator[None]:
-        """Use the conversation while nothing is being generated, and nobody else does."""
+    def _idle(self, *, in_policy: bool = False) -> Iterator[None]:
+        """Use the conversation while nothing is being generated, and nobody else does.
+
+        Args:
+            in_policy: whether the overflow policy may do this too.
+        """
         self.require_open()
         if not self._lock.acquire(blocking=False):
             raise BusyError("another thread is using this conversation")
         try:
+            if self._in_policy and not in_policy:
+                raise BusyError("the overflow policy may look at the conversation and fork it, and not change it")
             turn = self._turn
             if turn is not None:
-                if not (turn.done or turn.cancelled):
+                if not turn.ending:
                     raise BusyError("a reply is being generated in this conversation: read it to its end, or cancel it")
                 turn.wait()
-                turn.settle()
+                self.settle(turn)
             yield
         finally:
             self._lock.release()
@@ -86,9 +90,9 @@ class Replying:
         """Let a reply whose stream was dropped, or that has ended unread, join the history."""
         self._engine.require_process()
         turn = self._turn
-        if turn is not None and (turn.done or turn.cancelled) and not self._engine.closed:
+        if turn is not None and turn.ending:
             turn.wait()
-            turn.settle()
+            self.settle(turn)
 
     def _cancel(self) -> None:
         turn, prefilling = self._turn, self._prefilling
@@ -99,95 +103,85 @@ class Replying:
 
     # ---- prompts ----
 
-    def _user_message(self, content: Content, settings: Settings) -> Message:
-        message = as_message({"role": "user", "content": content})
-        if not isinstance(message.content, str):
-            kinds = {part["type"] for part in message.content} - {"text"}
-            if kinds:
-                raise UnsupportedError(f"this model takes text only, not {', '.join(sorted(kinds))}")
-        elif settings.input_transforms:
-            text = message.content
-            for transform in settings.input_transforms:
-                text = transform(text)
-            message = Message("user", text)
-        return message
-
-    def _encode(self, history: History, settings: Settings, **how: Any) -> Encoded:
-        if settings.history_transform is not None:
-            history = history.adopted(settings.history_transform(history.messages))
-        return settings.encoder.encode(
-            history.messages,
-            history.generated,
-            template_kwargs=settings.template_kwargs,
-            thinking=settings.thinking,
-            **how,
-        )
-
     def _preview(self, content: Content | None) -> Encoded:
         self.require_open()
         self._settle_dropped()
         history, settings = self._history, self._settings
         if content is not None:
-            history = history.append(self._user_message(content, settings))
-        return self._encode(history, settings)
+            history = history.append(settings.user_message(content))
+        return settings.encode(history)
 
     def _fitted(
         self, history: History, settings: Settings, how: How, max_tokens: int | None
     ) -> tuple[History, Encoded]:
-        """The history and its prompt, changed by the overflow policy if it does not fit."""
         available = self._engine.n_ctx
-
-        def encode(which: History) -> Encoded:
-            return self._encode(which, settings, **({"continue_last": True} if how == "continue" else {}))
-
-        encoded = encode(history)
-        needed = len(encoded.ids) + 1
-        if needed <= available:
-            return history, encoded
+        quarter = max(available // 4, 1)
         policy = settings.overflow
-        if policy == "trim":
-            quarter = max(available // 4, 1)
-            return trimmed(history, encode, available, min(max_tokens or quarter, quarter))
-        if policy != "error" and not self._in_policy:
-            history = self._asked(history, settings)
-            encoded = encode(history)
-            needed = len(encoded.ids) + 1
-            if needed <= available:
-                return history, encoded
-        alone = len(encode(history.trimmed(max(history.n_turns - 1, 0))).ids) + 1
-        raise overflow_error(needed, alone, available)
+        return fitted(
+            history,
+            lambda which: settings.encode(which, continue_last=how == "continue"),
+            available,
+            policy=self._asking(policy, how) if callable(policy) else policy,
+            reserve=min(max_tokens or quarter, quarter),
+        )
 
-    def _asked(self, history: History, settings: Settings) -> History:
-        """What the user's own overflow policy makes of the history."""
-        before, self._history = self._history, history
-        self._in_policy = True
-        try:
-            messages = settings.overflow(self)  # type: ignore[operator,arg-type]  # the caller has seen to it
-        finally:
-            self._in_policy = False
-            self._history = before
-        adopted = history.adopted(messages)
-        validation.check_respond(adopted.messages)
-        return adopted
+    def _asking(self, policy: Callable[[Any], Any], how: How) -> Callable[[History], History]:
+        """The user's own overflow policy: it is shown the conversation with the message it is about."""
+
+        def ask(history: History) -> History:
+            before, self._history = self._history, history
+            self._in_policy = True
+            try:
+                messages = policy(self)
+            finally:
+                self._in_policy = False
+                self._history = before
+            adopted = history.adopted(messages)
+            if how == "new":
+                validation.check_respond(adopted.messages)
+            return adopted
+
+        return ask
 
     @property
-    def _fork_settings(self) -> Settings:
-        """Those of a branch; one made by an overflow policy must not ask that policy again."""
-        return replace(self._settings, overflow="trim") if self._in_policy else self._settings
+    def _unasking_settings(self) -> Settings:
+        """The settings, with an overflow policy that does not call the user's function."""
+        return replace(self._settings, overflow="trim") if callable(self._settings.overflow) else self._settings
 
-    # ---- generating ----
+    # ---- beginnings ----
+
+    def _begin_send(self, content: Content, options: Mapping[str, Any]) -> Turn:
+        with self._idle():
+            settings = self._settings.with_options(options)
+            return self._start(self._history.append(settings.user_message(content)), settings)
+
+    def _begin_respond(self, options: Mapping[str, Any]) -> Turn:
+        with self._idle():
+            validation.check_respond(self._history.messages)
+            return self._start(self._history, self._settings.with_options(options))
+
+    def _begin_regenerate(self, options: Mapping[str, Any]) -> Turn:
+        with self._idle():
+            return self._start(self._history.unanswered(), self._settings.with_options(options))
+
+    def _begin_resume(self, options: Mapping[str, Any]) -> Turn:
+        with self._idle():
+            last = self._history.messages[-1:]
+            if not last or last[0].role != "assistant" or last[0].tool_calls:
+                raise ValueError("there is nothing to go on with: the last message is not an assistant's text")
+            return self._start(self._history, self._settings.with_options(options), how="continue")
 
     def _start(self, history: History, settings: Settings, how: How = "new") -> Turn:
         """Begin a reply to a history, which becomes the conversation's; all or nothing. Called while idle."""
         options = resolve(settings.sampling, self._engine.sampling, model=self._engine.model)
         history, encoded = self._fitted(history, settings, how, options.max_tokens)
-        before = _unfinished_character(history, self._engine) if how == "continue" else None
+        before = unfinished_character(history, self._engine.model.vocab) if how == "continue" else None
         with ExitStack() as undo:
             candidates = [
                 self._candidate(index, encoded, settings, options, before, undo) for index in range(options.n or 1)
             ]
             undo.pop_all()
-        turn = Turn(self._engine, candidates, how, self._join)
+        turn = Turn(self._engine, candidates, how)
         self._history, self._turn, self._context_full = history, turn, False
         return turn
 
@@ -223,25 +217,17 @@ class Replying:
         undo.callback(engine.cancel, candidate.generation)
         return candidate
 
-    @staticmethod
-    def _wait(turn: Turn) -> Reply:
-        try:
-            turn.wait()
-        except BaseException:
-            turn.cancel()
-            raise
-        return turn.finish()
-
     def _prefill(self) -> None:
         with self._idle():
-            messages = self._history.messages
-            if not messages:
+            history = self._history
+            if not history.messages:
                 return
-            pending = messages[-1].role in {"user", "tool"}
-            # The last token is left to the reply, which needs what comes out of it.
-            ids = self._encode(self._history, self._settings, add_generation_prompt=pending).ids[
-                : -1 if pending else None
-            ]
+            pending = history.messages[-1].role in {"user", "tool"}
+            if pending:
+                # The last token is left to the reply, which needs what comes out of it.
+                ids = self._fitted(history, self._unasking_settings, "new", None)[1].ids[:-1]
+            else:
+                ids = self._settings.encode(history, add_generation_prompt=False).ids
             if not ids:
                 return
             self._prefilling = generation = self._engine.generate(self._sequence, ids, chooser=None)
@@ -255,67 +241,38 @@ class Replying:
             if generation.error is not None:
                 raise generation.error
 
-    # ---- joining ----
+    # ---- ends ----
 
-    def _join(self, turn: Turn) -> None:
-        """Let a reply that has ended become part of the history, once; or note what ended it."""
-        with self._joining:
-            if turn.committed:
+    def finish(self, turn: Turn) -> Reply:
+        """Wait for the end of a reply, which joins the history.
+
+        Raises:
+            BaseException: what ended it; the history is as it was when it began.
+        """
+        try:
+            turn.wait()
+        except BaseException:
+            turn.cancel()
+            raise
+        self.settle(turn)
+        return turn.result()
+
+    def settle(self, turn: Turn) -> None:
+        """Let a reply that is done become part of the history, once; or note what ended it."""
+        for candidate in turn.candidates:
+            candidate.flush()
+        with self._settling:
+            if turn.settled:
                 return
             try:
-                errors = [generation.error for generation in turn.generations if generation.error is not None]
-                for candidate in turn.candidates:
-                    candidate.flush()
-                if errors:
-                    turn.error = errors[0]
-                else:
-                    turn.reply = self._joined(turn)
+                self._history, turn.reply = joined(self._history, turn, self._engine.model.vocab)
+                self._report = Report(turn.reply.finish_reason, turn.reply.usage, turn.reply.timings)
+                self._context_full = turn.candidates[0].generation.context_full
             except BaseException as error:  # noqa: BLE001 - raised by whoever reads the reply
                 turn.error = error
             finally:
-                turn.committed = True
+                turn.settled = True
                 if self._turn is turn:
                     self._turn = None
                 for candidate in turn.candidates[1:]:
                     self._engine.close_sequence(candidate.sequence)
-
-    def _joined(self, turn: Turn) -> Reply:
-        first, *others = turn.candidates
-        text, ids = first.raw_text, first.ids()
-        generation = first.generation
-        message: Message | None = None
-        if turn.how == "continue":
-            message = self._continued(text, ids)
-        elif text or ids or generation.finish_reason == "stop":
-            message = Message("assistant", text)
-            self._history = self._history.append(message, ids or None)
-        replies = [candidate.reply(Message("assistant", candidate.raw_text)) for candidate in others]
-        reply = first.reply(message)
-        if replies:
-            reply = replace(reply, candidates=(reply, *replies))
-        self._report = Report(reply.finish_reason, reply.usage, reply.timings)
-        self._context_full = generation.context_full
-        return reply
-
-    def _continued(self, text: str, ids: Ids) -> Message:
-        """The last message with what was added to it."""
-        last, known = self._history.messages[-1], self._history.generated[-1]
-        content = last.content if isinstance(last.content, str) else "".join(p["text"] for p in last.content)
-        if known is None:
-            known = tuple(text_ids(self._engine.model.vocab, content))
-        elif _unfinished_character(self._history, self._engine):
-            content = content[:-1]  # it stood for the bytes that the new text begins with
-        message = replace(last, content=content + text)
-        self._history = self._history.with_last(message, (*known, *ids))
-        return message
-
-
-def _unfinished_character(history: History, engine: Engine) -> bytes:
-    """The bytes at the end of the last message that are the beginning of a character only."""
-    ids, content = history.generated[-1], history.messages[-1].content
-    if ids is None or not isinstance(content, str) or not content.endswith("\ufffd"):
-        return b""
-    assembler = Utf8Assembler()
-    for token in ids:
-        assembler.feed(engine.model.vocab.piece(token, special=False))
-    return assembler.pending

@@ -59,8 +59,9 @@ class Candidate:
         self._raw: list[str] = [self._text.feed(before)] if before else []
         self._shown: list[str] = []
         self._logprobs: list[TokenLogprob] | None = [] if logprobs else None
-        self._flushing = threading.Lock()
+        self._flushing = threading.RLock()
         self._flushed = False
+        self._flush_error: BaseException | None = None
 
     def token(self, chosen: Chosen) -> bool:
         """One more token, from the engine; True: a stop string has ended the reply."""
@@ -98,9 +99,17 @@ class Candidate:
             if self._flushed:
                 return
             self._flushed = True
-            self._show(self._text.flush(), None)
-            if self._transform is not None:
-                self._emit(self._transform.flush(), None)
+            try:
+                self._show(self._text.flush(), None)
+                if self._transform is not None:
+                    self._emit(self._transform.flush(), None)
+            except BaseException as error:  # noqa: BLE001 - of the user's transform: it ends the reply, wherever it ran
+                self._flush_error = error
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong, if something did."""
+        return self.generation.error or self._flush_error
 
     @property
     def raw_text(self) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from causerie.chat import validation
 from causerie.chat.messages import as_message
 from causerie.conversation._replying import Replying
 from causerie.conversation.stream import AsyncStream, Stream
@@ -62,11 +60,11 @@ class Conversation(Replying):
             TypeError, ValueError: an option or the content is wrong; nothing has changed.
             GrammarError, TemplateError: before anything changed; or GrammarError while generating.
         """
-        return self._wait(self._begin_send(content, options))
+        return self.finish(self._begin_send(content, options))
 
     def stream(self, content: Content, **options: Any) -> Stream:
         """As `send`, giving the reply in chunks while it comes. What is wrong raises here, not at the first chunk."""
-        return Stream(self._begin_send(content, options))
+        return Stream(self, self._begin_send(content, options))
 
     async def asend(self, content: Content, **options: Any) -> Reply:
         """As `send`, for asyncio."""
@@ -82,11 +80,11 @@ class Conversation(Replying):
         Raises:
             ValueError: the last one is neither by the user nor by a tool; nothing has changed.
         """
-        return self._wait(self._begin_respond(options))
+        return self.finish(self._begin_respond(options))
 
     def stream_respond(self, **options: Any) -> Stream:
         """As `respond`, in chunks."""
-        return Stream(self._begin_respond(options))
+        return Stream(self, self._begin_respond(options))
 
     async def arespond(self, **options: Any) -> Reply:
         """As `respond`, for asyncio."""
@@ -102,11 +100,19 @@ class Conversation(Replying):
         Raises:
             ValueError: the last message is no reply; nothing has changed.
         """
-        return self._wait(self._begin_regenerate(options))
+        return self.finish(self._begin_regenerate(options))
 
     def stream_regenerate(self, **options: Any) -> Stream:
         """As `regenerate`, in chunks."""
-        return Stream(self._begin_regenerate(options))
+        return Stream(self, self._begin_regenerate(options))
+
+    async def aregenerate(self, **options: Any) -> Reply:
+        """As `regenerate`, for asyncio."""
+        return await self.astream_regenerate(**options).reply()
+
+    def astream_regenerate(self, **options: Any) -> AsyncStream:
+        """As `stream_regenerate`, for asyncio."""
+        return self._async(lambda: self._begin_regenerate(options))
 
     def resume(self, **options: Any) -> Reply:
         """Go on with the last message, an assistant's: one that was cut short, or a beginning that was given it.
@@ -116,22 +122,22 @@ class Conversation(Replying):
         Raises:
             ValueError: the last message is not an assistant's, or asks for tools; nothing has changed.
         """
-        return self._wait(self._begin_resume(options))
+        return self.finish(self._begin_resume(options))
 
     def stream_resume(self, **options: Any) -> Stream:
         """As `resume`, in chunks."""
-        return Stream(self._begin_resume(options))
+        return Stream(self, self._begin_resume(options))
+
+    async def aresume(self, **options: Any) -> Reply:
+        """As `resume`, for asyncio."""
+        return await self.astream_resume(**options).reply()
+
+    def astream_resume(self, **options: Any) -> AsyncStream:
+        """As `stream_resume`, for asyncio."""
+        return self._async(lambda: self._begin_resume(options))
 
     def _async(self, begin: Callable[[], Turn]) -> AsyncStream:
-        async def start() -> Turn:
-            future = asyncio.get_running_loop().run_in_executor(None, begin)
-            try:
-                return await asyncio.shield(future)
-            except asyncio.CancelledError:
-                future.add_done_callback(_cancel_begun)
-                raise
-
-        return AsyncStream(start, self._engine.pump)
+        return AsyncStream(self, begin, self._engine.pump)
 
     def cancel(self) -> None:
         """Stop the reply, or the prefill, that is being worked on; from any thread. Idle: no-op.
@@ -166,7 +172,7 @@ class Conversation(Replying):
     def add_user(self, content: Content) -> None:
         """Add a user's message, behind the input transforms."""
         with self._idle():
-            self._history = self._history.append(self._user_message(content, self._settings))
+            self._history = self._history.append(self._settings.user_message(content))
 
     def add_assistant(self, content: Content) -> None:
         """Add an assistant's message; `resume` lets the model go on with it."""
@@ -174,9 +180,7 @@ class Conversation(Replying):
 
     def add_system(self, content: Content) -> None:
         """Add the system text; only possible as the first message."""
-        with self._idle():
-            history = self._history.append(as_message({"role": "system", "content": content}))
-            self._history = type(history)(history.messages, history.generated, head=1)
+        self.add({"role": "system", "content": content})
 
     def add_tool_result(self, call_id: str, content: Content, name: str | None = None) -> None:
         """Add what a tool answered to a call of the last turn.
@@ -224,12 +228,13 @@ class Conversation(Replying):
         """An independent branch with the same messages and settings, or a list of n; what is evaluated is shared."""
         if n is not None and n < 0:
             raise ValueError(f"there cannot be {n} branches")
-        with self._idle():
+        with self._idle(in_policy=True):
             branches = [self._branch() for _ in range(1 if n is None else n)]
         return branches[0] if n is None else branches
 
     def _branch(self) -> Conversation:
-        branch = Conversation(self._engine, self._engine.fork(self._sequence), self._fork_settings, self._history)
+        settings = self._unasking_settings if self._in_policy else self._settings
+        branch = Conversation(self._engine, self._engine.fork(self._sequence), settings, self._history)
         branch._report, branch._context_full = self._report, self._context_full
         return branch
 
@@ -251,7 +256,8 @@ class Conversation(Replying):
     def token_count(self) -> int:
         """Tokens of the history as it stands, without the beginning of a reply."""
         self._settle_dropped()
-        return len(self._encode(self._history, self._settings, add_generation_prompt=False).ids) if self.messages else 0
+        history = self._history
+        return len(self._settings.encode(history, add_generation_prompt=False).ids) if history.messages else 0
 
     @property
     def is_context_full(self) -> bool:
@@ -293,31 +299,3 @@ class Conversation(Replying):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._history.messages)} messages"
         return f"<Conversation {self._sequence.name!r}: {state}>"
-
-    # ---- beginnings ----
-
-    def _begin_send(self, content: Content, options: Mapping[str, Any]) -> Turn:
-        with self._idle():
-            settings = self._settings.with_options(options)
-            return self._start(self._history.append(self._user_message(content, settings)), settings)
-
-    def _begin_respond(self, options: Mapping[str, Any]) -> Turn:
-        with self._idle():
-            validation.check_respond(self._history.messages)
-            return self._start(self._history, self._settings.with_options(options))
-
-    def _begin_regenerate(self, options: Mapping[str, Any]) -> Turn:
-        with self._idle():
-            return self._start(self._history.unanswered(), self._settings.with_options(options))
-
-    def _begin_resume(self, options: Mapping[str, Any]) -> Turn:
-        with self._idle():
-            last = self._history.messages[-1:]
-            if not last or last[0].role != "assistant" or last[0].tool_calls:
-                raise ValueError("there is nothing to go on with: the last message is not an assistant's text")
-            return self._start(self._history, self._settings.with_options(options), how="continue")
-
-
-def _cancel_begun(future: asyncio.Future[Turn]) -> None:
-    if not future.cancelled() and future.exception() is None:
-        future.result().cancel()

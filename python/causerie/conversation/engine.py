@@ -57,7 +57,7 @@ class Engine(TokenEngine):
         self._encoders_lock = threading.Lock()
         self._conversations = count(1)
         self._default_template = template
-        self.pump = Pump(self)
+        self.pump = Pump()
         if template is not None:
             try:
                 self.encoder(None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from causerie.chat import validation
 from causerie.chat.messages import Message, as_messages
+from causerie.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,15 +35,20 @@ class History:
 
     @classmethod
     def of(cls, messages: Iterable[Message | Mapping[str, object]], head: int = 0) -> History:
-        """From messages that people wrote; ValueError or ToolError if they do not fit together."""
-        given = as_messages(messages)
-        validation.check_messages(given)
+        """From messages that people wrote; ValueError, ToolError or UnsupportedError if they cannot be."""
+        given = _checked(messages)
         return cls(given, (None,) * len(given), head)
 
     def append(self, message: Message, ids: Ids | None = None) -> History:
-        """With one more message."""
+        """With one more message; a system text belongs to the head.
+
+        Raises:
+            ValueError, ToolError, UnsupportedError: it may not stand there.
+        """
         validation.check_append(self.messages, message)
-        return replace(self, messages=(*self.messages, message), generated=(*self.generated, ids))
+        _require_text((message,))
+        head = 1 if message.role == "system" else self.head
+        return History((*self.messages, message), (*self.generated, ids), head)
 
     def with_last(self, message: Message, ids: Ids | None) -> History:
         """With another last message."""
@@ -77,9 +83,10 @@ class History:
 
         Raises:
             IndexError: there is no such message.
-            TypeError, ValueError: the content is not one a message can have.
+            TypeError, ValueError, UnsupportedError: the content is not one a message can have.
         """
         messages = validation.edit(self.messages, index, content)
+        _require_text(messages[-1:])
         last = len(messages) - 1
         return History(messages, (*self.generated[:last], None), min(self.head, len(messages)))
 
@@ -101,18 +108,34 @@ class History:
 
     def adopted(self, messages: Iterable[Message | Mapping[str, object]]) -> History:
         """Another history, in which the ids of messages that were here before are kept."""
-        given = as_messages(messages)
-        validation.check_messages(given)
-        known = {
-            (message.role, message.content): ids
-            for message, ids in zip(self.messages, self.generated, strict=True)
-            if ids is not None
-        }
-        ids = tuple(known.get((message.role, message.content)) for message in given)
+        given = _checked(messages)
+        pairs = tuple(zip(self.messages, self.generated, strict=True))
+        same = {id(message): ids for message, ids in pairs}
+        alike = {(message.role, message.content): ids for message, ids in pairs if ids is not None}
+        generated = tuple(
+            same[id(message)] if id(message) in same else alike.get((message.role, message.content))
+            for message in given
+        )
         head = self.head if given[: self.head] == self.messages[: self.head] else 0
         if not head and given and given[0].role == "system":
             head = 1
-        return History(given, ids, head)
+        return History(given, generated, head)
+
+
+def _checked(messages: Iterable[Message | Mapping[str, object]]) -> tuple[Message, ...]:
+    given = as_messages(messages)
+    validation.check_messages(given)
+    _require_text(given)
+    return given
+
+
+def _require_text(messages: Iterable[Message]) -> None:
+    """UnsupportedError for images and sounds."""
+    for message in messages:
+        if not isinstance(message.content, str):
+            kinds = sorted({part["type"] for part in message.content} - {"text"})
+            if kinds:
+                raise UnsupportedError(f"conversations take text only so far, not {', '.join(kinds)}")
 
 
 def examples_as_messages(

@@ -1,18 +1,21 @@
-"""What a conversation was created with, and what one call changes of it."""
+"""What a conversation was created with, what one call changes of it, and the prompts that follow from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from causerie.chat.messages import as_message
 from causerie.chat.option_checks import CHECKS, require_known
 from causerie.chat.options import SamplingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from causerie.chat.content import Content
     from causerie.chat.messages import Message
-    from causerie.chat.prompt import PromptEncoder
+    from causerie.chat.prompt import Encoded, PromptEncoder
+    from causerie.conversation.history import History
     from causerie.conversation.overflow import Overflow
     from causerie.conversation.transforms import OutputTransform
 
@@ -61,4 +64,39 @@ class Settings:
             sampling=SamplingOptions.of(sampling).over(self.sampling),
             template_kwargs={**self.template_kwargs, **(options.get("template_kwargs") or {})},
             thinking=self.thinking if thinking is None else thinking,
+        )
+
+    def user_message(self, content: Content) -> Message:
+        """What a user says, behind the input transforms; they are given text parts one by one."""
+        message = as_message({"role": "user", "content": content})
+        if not self.input_transforms:
+            return message
+        if isinstance(message.content, str):
+            return replace(message, content=self._transformed(message.content))
+        parts = [
+            {**part, "text": self._transformed(part["text"])} if part["type"] == "text" else part
+            for part in message.content
+        ]
+        return replace(message, content=tuple(parts))
+
+    def _transformed(self, text: str) -> str:
+        for transform in self.input_transforms:
+            text = transform(text)
+        return text
+
+    def encode(self, history: History, *, add_generation_prompt: bool = True, continue_last: bool = False) -> Encoded:
+        """The prompt for a history, as the history transform shows it.
+
+        Raises:
+            TemplateError, ValueError: as `PromptEncoder.encode`.
+        """
+        if self.history_transform is not None:
+            history = history.adopted(self.history_transform(history.messages))
+        return self.encoder.encode(
+            history.messages,
+            history.generated,
+            add_generation_prompt=add_generation_prompt,
+            continue_last=continue_last,
+            template_kwargs=self.template_kwargs,
+            thinking=self.thinking,
         )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import weakref
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from types import TracebackType
 
     from typing_extensions import Self
 
     from causerie.conversation._pump import Pump
+    from causerie.conversation._replying import Replying
     from causerie.conversation.reply import Chunk, Reply
     from causerie.conversation.turn import Turn
 
@@ -25,10 +28,10 @@ class Stream:
     then stays in the history. `with` closes it at the end of its block.
     """
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, conversation: Replying, turn: Turn) -> None:
+        self._conversation = conversation
         self._turn = turn
-        self._finalizer = weakref.finalize(self, turn.abandon)
-        self._finalizer.atexit = False
+        self._finalizer = _abandon_with(self, turn)
 
     def __iter__(self) -> Iterator[Chunk]:
         return self
@@ -36,11 +39,12 @@ class Stream:
     def __next__(self) -> Chunk:
         turn = self._turn
         while True:
+            done = turn.done  # asked first: what comes with the end is read before
             if (chunk := turn.next_chunk()) is not None:
                 return chunk
-            if turn.done:
+            if done:
                 self._finalizer.detach()
-                turn.finish()
+                self._conversation.finish(turn)
                 raise StopIteration
             try:
                 turn.wait(turn.ready)
@@ -55,9 +59,9 @@ class Stream:
         Raises:
             BaseException: what ended the generation.
         """
-        self._turn.wait()
+        reply = self._conversation.finish(self._turn)
         self._finalizer.detach()
-        return self._turn.finish()
+        return reply
 
     @property
     def text(self) -> str:
@@ -66,11 +70,11 @@ class Stream:
 
     def close(self) -> None:
         """Stop generating, if it still runs, and keep what there is. Idempotent."""
+        turn = self._turn
+        turn.cancel()
+        turn.wait()
+        self._conversation.settle(turn)
         self._finalizer.detach()
-        if not self._turn.committed:
-            self._turn.cancel()
-            self._turn.wait()
-            self._turn.settle()
 
     def __enter__(self) -> Self:
         return self
@@ -87,33 +91,38 @@ class AsyncStream:
     A task that is cancelled while it waits here stops the generation; ``aclose()``, or ``async with``, does too.
     """
 
-    def __init__(self, start: Callable[[], Awaitable[Turn]], pump: Pump) -> None:
-        self._start: Callable[[], Awaitable[Turn]] | None = start
+    def __init__(self, conversation: Replying, begin: Callable[[], Turn], pump: Pump) -> None:
+        self._conversation = conversation
+        self._begin: Callable[[], Turn] | None = begin
         self._pump = pump
         self._turn: Turn | None = None
         self._finalizer: weakref.finalize[[], AsyncStream] | None = None
+        self._closed = False
 
     async def _begun(self) -> Turn:
         if self._turn is None:
-            if self._start is None:
-                raise RuntimeError("this stream is being started by another task, or was closed")
-            start, self._start = self._start, None
-            self._turn = await start()
-            self._finalizer = weakref.finalize(self, self._turn.abandon)
-            self._finalizer.atexit = False
+            if self._begin is None or self._closed:
+                raise RuntimeError("this stream was closed, or is being started by another task")
+            begin, self._begin = self._begin, None
+            self._turn = turn = await _in_executor(begin)
+            self._finalizer = _abandon_with(self, turn)
+            if self._closed:
+                turn.cancel()
         return self._turn
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
         return self
 
     async def __anext__(self) -> Chunk:
+        if self._closed and self._turn is None:
+            raise StopAsyncIteration
         turn = await self._begun()
         while True:
+            done = turn.done  # asked first, as above
             if (chunk := turn.next_chunk()) is not None:
                 return chunk
-            if turn.done:
-                self._detach()
-                turn.finish()
+            if done:
+                self._finish(turn)
                 raise StopAsyncIteration
             await self._wait(turn, turn.ready)
 
@@ -124,9 +133,10 @@ class AsyncStream:
             turn.cancel()
             raise
 
-    def _detach(self) -> None:
+    def _finish(self, turn: Turn) -> Reply:
         if self._finalizer is not None:
             self._finalizer.detach()
+        return self._conversation.finish(turn)
 
     async def reply(self) -> Reply:
         """The whole reply, when it has ended.
@@ -137,20 +147,18 @@ class AsyncStream:
         turn = await self._begun()
         while not turn.done:
             await self._wait(turn, lambda: turn.done)
-        self._detach()
-        return turn.finish()
+        return self._finish(turn)
 
     async def aclose(self) -> None:
-        """Stop generating, if it still runs, and keep what there is. Idempotent."""
-        self._start = None
+        """Stop generating, if it still runs, and keep what there is; or never begin. Idempotent."""
+        self._closed = True
         turn = self._turn
-        if turn is None or turn.committed:
+        if turn is None:
             return
-        self._detach()
         turn.cancel()
         while not turn.done:
             await self._pump.wait(turn, lambda: turn.done)
-        turn.settle()
+        self._conversation.settle(turn)
 
     async def __aenter__(self) -> Self:
         return self
@@ -159,3 +167,27 @@ class AsyncStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _abandon_with(stream: Stream | AsyncStream, turn: Turn) -> weakref.finalize[[], Stream | AsyncStream]:
+    """End a turn with the stream that reads it. Not at exit: nobody would run the step that does it."""
+    finalizer = weakref.finalize(stream, turn.abandon)
+    finalizer.atexit = False
+    return finalizer
+
+
+async def _in_executor(begin: Callable[[], Turn]) -> Turn:
+    """Begin a turn without blocking the event loop; a task that is cancelled meanwhile leaves nothing running."""
+    future = asyncio.get_running_loop().run_in_executor(None, begin)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        future.add_done_callback(_cancel_begun)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([future])  # so that the conversation can be used at once
+        raise
+
+
+def _cancel_begun(future: asyncio.Future[Turn]) -> None:
+    if not future.cancelled() and future.exception() is None:
+        future.result().cancel()

@@ -1,4 +1,4 @@
-"""A reply that is being generated, with its candidates: who may wait for it, and how it becomes part of the history."""
+"""A reply that is being generated, with its candidates: who waits for it, who reads it, who ends it."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ __all__ = ["Turn"]
 class Turn:
     """All candidates of one reply. Read by one consumer; may be cancelled by anyone.
 
+    It knows nothing of its conversation, which lets it join the history once it is done (`Replying.settle`).
+
     Args:
         engine: where they are generated.
         candidates: the first one is the conversation's own.
         how: "new": the reply is a new message; "continue": it goes on with the last one.
-        commit: joins it to the history, once, and leaves reply or error here.
+
+    Attributes:
+        settled: whether it has joined the history, or is known not to.
+        reply: then, what it has become;
+        error: or what ended it.
     """
 
-    def __init__(
-        self,
-        engine: TokenEngine,
-        candidates: list[Candidate],
-        how: Literal["new", "continue"],
-        commit: Callable[[Turn], None],
-    ) -> None:
+    def __init__(self, engine: TokenEngine, candidates: list[Candidate], how: Literal["new", "continue"]) -> None:
         self._engine = engine
         self.candidates = candidates
         self.how = how
-        self._commit = commit
+        self.settled = False
         self.reply: Reply | None = None
         self.error: BaseException | None = None
-        self.committed = False
 
     @property
     def generations(self) -> list[Generation]:
@@ -47,15 +46,17 @@ class Turn:
     @property
     def done(self) -> bool:
         """Whether all have ended."""
-        for candidate in self.candidates:  # noqa: SIM110 - asked for every token
-            if candidate.generation.finish_reason is None:
-                return False
-        return True
+        return all(generation.done for generation in self.generations)
 
     @property
-    def cancelled(self) -> bool:
-        """Whether somebody wanted it to end."""
-        return all(generation.cancelled for generation in self.generations)
+    def ending(self) -> bool:
+        """Whether all have ended, or shall."""
+        return all(generation.done or generation.cancelled for generation in self.generations)
+
+    @property
+    def _failing(self) -> bool:
+        """Whether one has failed and others still go on, in vain."""
+        return any(generation.error is not None for generation in self.generations) and not self.ending
 
     def abandon(self) -> None:
         """Nobody reads it any more. For finalizers: takes no lock and waits for nobody."""
@@ -69,19 +70,22 @@ class Turn:
 
     def ready(self) -> bool:
         """Whether a chunk can be read, or nothing more will come."""
-        for candidate in self.candidates:
-            if candidate.chunks:
-                return True
-        return self.done
+        return any(candidate.chunks for candidate in self.candidates) or self.done
 
     def wait(self, ready: Callable[[], bool] | None = None) -> None:
         """Wait until `ready()`, or the end of all; runs the engine's steps meanwhile."""
+
+        def enough() -> bool:
+            return self._failing or (ready is not None and ready())
+
         while not (self.done or (ready is not None and ready())):
+            if self._failing:
+                self.cancel()
             running = [generation for generation in self.generations if not generation.done]
             if running:
-                self._wait_for_any(running, ready)
+                self._wait_for_any(running, enough)
 
-    def _wait_for_any(self, running: list[Generation], ready: Callable[[], bool] | None) -> None:
+    def _wait_for_any(self, running: list[Generation], ready: Callable[[], bool]) -> None:
         first, others = running[0], running[1:]
 
         def forward() -> None:
@@ -97,30 +101,21 @@ class Turn:
                 other.listeners.remove(forward)
 
     def next_chunk(self) -> Chunk | None:
-        """The next chunk that is there; None: none is. Candidates take turns by what came first."""
+        """The next chunk that is there; None: none is. Of several candidates, the one that is furthest ahead."""
         if self.done:
             for candidate in self.candidates:
                 candidate.flush()
-        fullest = self.candidates[0]
-        for candidate in self.candidates:
-            if len(candidate.chunks) > len(fullest.chunks):
-                fullest = candidate
+        fullest = max(self.candidates, key=lambda candidate: len(candidate.chunks))
         return fullest.chunks.popleft() if fullest.chunks else None
 
-    def settle(self) -> None:
-        """After the end: join the history, whatever ended it. Idempotent."""
-        if not self.committed:
-            self._commit(self)
-
-    def finish(self) -> Reply:
-        """After the end: the reply, which has joined the history.
+    def result(self) -> Reply:
+        """Once it is settled: the reply.
 
         Raises:
-            BaseException: what ended the generation; the history is as it was when it began.
+            BaseException: what ended the generation.
         """
-        self.settle()
         if self.error is not None:
             raise self.error
         if self.reply is None:
-            raise AssertionError("a reply was committed without a result")
+            raise AssertionError("a reply was settled without a result")
         return self.reply

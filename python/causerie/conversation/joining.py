@@ -1,0 +1,65 @@
+"""How a reply that has ended becomes part of the history. Pure: a new history out, the old one unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from causerie.chat.messages import Message
+from causerie.chat.text_ids import text_ids
+from causerie.chat.utf8 import Utf8Assembler
+
+if TYPE_CHECKING:
+    from causerie.conversation.history import History, Ids
+    from causerie.conversation.reply import Reply
+    from causerie.conversation.turn import Turn
+    from causerie.llama.vocab import Vocab
+
+__all__ = ["joined", "unfinished_character"]
+
+
+def joined(history: History, turn: Turn, vocab: Vocab) -> tuple[History, Reply]:
+    """The history with the first candidate of a turn that has ended, and the reply with all candidates.
+
+    Raises:
+        BaseException: what ended one of the candidates.
+    """
+    for candidate in turn.candidates:
+        if candidate.error is not None:
+            raise candidate.error
+    first, *others = turn.candidates
+    text, ids = first.raw_text, first.ids()
+    message: Message | None = None
+    if turn.how == "continue":
+        history = _continued(history, text, ids, vocab)
+        message = history.messages[-1]
+    elif ids or text or first.generation.finish_reason == "stop":
+        message = Message("assistant", text)
+        history = history.append(message, ids or None)
+    reply = first.reply(message)
+    if others:
+        alternatives = [candidate.reply(Message("assistant", candidate.raw_text)) for candidate in others]
+        reply = replace(reply, candidates=(reply, *alternatives))
+    return history, reply
+
+
+def _continued(history: History, text: str, ids: Ids, vocab: Vocab) -> History:
+    """With the last message gone on."""
+    last, known = history.messages[-1], history.generated[-1]
+    content = last.text
+    if known is None:
+        known = tuple(text_ids(vocab, content))
+    elif unfinished_character(history, vocab):
+        content = content[:-1]  # it stood for the bytes that the new text begins with
+    return history.with_last(replace(last, content=content + text), (*known, *ids))
+
+
+def unfinished_character(history: History, vocab: Vocab) -> bytes:
+    """The bytes at the end of the last message that are the beginning of a character only."""
+    ids = history.generated[-1]
+    if ids is None or not history.messages[-1].text.endswith("\ufffd"):
+        return b""
+    assembler = Utf8Assembler()
+    for token in ids:
+        assembler.feed(vocab.piece(token, special=False))
+    return assembler.pending
