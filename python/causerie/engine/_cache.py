@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from causerie.engine._cells import CountedCells, OrderedCells
+from causerie.engine._saved import Saved
 from causerie.engine._slots import Slot
 from causerie.engine.tokens_prefix import common_prefix_length
 from causerie.errors import CauserieError, UnsupportedError
@@ -39,7 +41,7 @@ class Cache:
     def __init__(self, context: Context, parking: Parking) -> None:
         self._memory = context.memory
         self._state = context.state
-        self.parking = parking
+        self.saved = Saved(context, parking)
         ids = context.n_seq_max
         self.pool: Cells
         self._graveyard: int | None = None  # the sequence id that keeps cells from being used
@@ -56,7 +58,6 @@ class Cache:
         self.can_share = self._memory.can_share  # whether sequences can hold the same cells
         self.clock = 0
         self.compactions = 0
-        self.parked_count = 0
         self.restored_count = 0
 
     # ---- what is there ----
@@ -88,7 +89,8 @@ class Cache:
         """Before the memory forgets what the slot holds from a length on: see to it that nobody uses those cells."""
         first, last = self.pool.release(slot.cells[length:])
         if first < last and self._graveyard is not None:
-            self._memory.seq_cp(slot.id, self._graveyard, length + first, length + last)
+            with suppress(UnsupportedError):  # a window that moved on: they may be used, if in another order
+                self._memory.seq_cp(slot.id, self._graveyard, length + first, length + last)
 
     def cut(self, slot: Slot, length: int) -> None:
         """Let the slot hold its first ids only; nothing, where the memory cannot remove a part."""
@@ -97,17 +99,12 @@ class Cache:
         if length == 0:
             self.empty(slot)
             return
-        if self.can_cut:
-            self._bury(slot, length)
-            self._memory.seq_rm(slot.id, length)
-        else:
-            try:
-                self._memory.seq_rm(slot.id, length)
-            except UnsupportedError:
-                self.empty(slot)
-                return
-            self.pool.release(slot.cells[length:])
+        self._bury(slot, length)
         del slot.held[length:], slot.cells[length:]
+        try:
+            self._memory.seq_rm(slot.id, length)
+        except UnsupportedError:
+            self.empty(slot)
 
     def _copy(self, source: Slot, target: Slot, length: int) -> bool:
         """Let an empty slot hold the first ids of another one."""
@@ -195,25 +192,11 @@ class Cache:
         owner.slot = None
 
     def _park(self, owner: Sequence, slot: Slot) -> None:
-        if owner.closed or len(slot.held) < _FEW or not self.parking.budget:
+        if owner.closed or len(slot.held) < _FEW or not self.saved.parking.budget:
             return
         if self.can_share and self.pool.private(slot.cells) < _FEW:
             return  # it comes back from the one it shares with
-        try:
-            if not self.parking.fits(self._state.seq_size(slot.id)):
-                return
-            data = self._state.seq_get(slot.id, checksum=False)
-        except (CauserieError, MemoryError):
-            return  # it comes back by evaluation
-        self.forget_parked(owner)
-        owner.parked = self.parking.keep(slot.held[:], data)
-        self.parked_count += owner.parked is not None
-
-    def forget_parked(self, owner: Sequence) -> None:
-        """Give up a sequence's saved state."""
-        if owner.parked is not None:
-            self.parking.release(owner.parked)
-            owner.parked = None
+        self.saved.park(owner, slot)
 
     # ---- placing a sequence ----
 
@@ -224,49 +207,39 @@ class Cache:
         """
         self.clock += 1
         slot = sequence.slot
-        length = 0 if slot is None else self.usable(slot, ids, limit)
-        shared_length, source = self.best(ids, limit, but=slot)
-        parked, parked_length = self._parked_prefix(sequence, ids, limit)
-        checkpoint, checkpoint_length = self._checkpoint_prefix(sequence, ids, limit)
-        if slot is None:
-            slot = self._claim(source if source is not None and shared_length > parked_length else None)
+        here = 0 if slot is None else self.usable(slot, ids, limit)
+        elsewhere, source = self.best(ids, limit, but=slot)
+        saved_length, saved = self.saved.best(sequence, ids, limit)
+        if slot is None or self._better_moved(here, saved_length, elsewhere, source):
+            if slot is not None:
+                self.disown(slot, park=False)
+            slot = self._claim(source if elsewhere > saved_length else None)
             if slot is None:
                 return None
             slot.owner, sequence.slot = sequence, slot
-            if slot is source:
-                length, source = shared_length, None
+            here = self.usable(slot, ids, limit)
         slot.used, slot.busy = self.clock, True
-        most = max(length, shared_length if source is not None else 0, parked_length, checkpoint_length)
-        if length + _FEW > most:
-            self.cut(slot, length)
-        elif source is not None and shared_length == most:
+        if source is slot or source is None or not self.can_share or not source.held:
+            elsewhere = 0
+        if saved is None or saved.data is None:  # to make room, it may have been dropped
+            saved_length = 0
+        most = max(here, elsewhere, saved_length)
+        if here + _FEW > most:
+            self.cut(slot, here)
+        elif source is not None and elsewhere == most:
             self.empty(slot)
-            if not self._copy(source, slot, shared_length):
-                return slot
-        elif checkpoint is not None and checkpoint_length == most:
-            self._restore(slot, checkpoint, checkpoint_length)
-        elif parked is not None:
-            self._restore(slot, parked, parked_length)
-            self.restored_count += bool(slot.held)
+            self._copy(source, slot, elsewhere)
+        elif saved is not None:
+            self._restore(slot, saved, saved_length)
+            self.restored_count += saved is sequence.parked and bool(slot.held)
         if slot.held:
-            self.forget_parked(sequence)
+            self.saved.forget_parked(sequence)
         return slot
 
-    def _parked_prefix(self, sequence: Sequence, ids: list[int], limit: int) -> tuple[Parked | None, int]:
-        parked = sequence.parked
-        if parked is None or parked.data is None:
-            return None, 0
-        n = min(common_prefix_length(parked.ids, ids), limit)
-        return (parked, n) if n and (self.can_cut or n == len(parked.ids)) else (None, 0)
-
-    def _checkpoint_prefix(self, sequence: Sequence, ids: list[int], limit: int) -> tuple[Parked | None, int]:
-        """The longest checkpoint that the ids begin with."""
-        best: tuple[Parked | None, int] = (None, 0)
-        for saved in sequence.checkpoints:
-            n = len(saved.ids)
-            if saved.data is not None and best[1] < n <= limit and saved.ids == ids[:n]:
-                best = saved, n
-        return best
+    def _better_moved(self, here: int, saved: int, elsewhere: int, source: Slot | None) -> bool:
+        """Whether to take over a slot that nobody owns, as nothing can be copied from it."""
+        vacant = source is not None and source.owner is None and not source.busy
+        return vacant and not self.can_share and elsewhere >= max(here, saved) + _FEW
 
     def _claim(self, source: Slot | None) -> Slot | None:
         """A slot for a sequence that has none: an empty one, or one whose content nobody needs more."""
@@ -294,40 +267,15 @@ class Cache:
     def _restore(self, slot: Slot, saved: Parked, length: int) -> None:
         """Let the slot hold a saved state, cut to a length; nothing, where that fails."""
         self.empty(slot)
-        if saved.data is None or not self.make_room(len(saved.ids)):
-            return
-        try:
-            self._state.seq_set(slot.id, saved.data)
-        except (CauserieError, MemoryError):
-            self._memory.seq_rm(slot.id)
-            return
-        slot.held = saved.ids[:]
-        slot.cells = self.pool.take(len(slot.held))
-        self.parking.touch(saved)
-        self.cut(slot, length)
-
-    def checkpoint(self, sequence: Sequence, keep: int) -> None:
-        """Save the state as it is now, for memories that cannot go back by themselves."""
-        slot = sequence.slot
-        if self.can_cut or slot is None or not slot.held or not self.parking.budget:
-            return
-        if any(saved.ids == slot.held for saved in sequence.checkpoints):
-            return
-        try:
-            data = self._state.seq_get(slot.id, checksum=False)
-        except (CauserieError, MemoryError):
-            return
-        saved = self.parking.keep(slot.held[:], data)
-        if saved is not None:
-            sequence.checkpoints.append(saved)
-            while len(sequence.checkpoints) > keep:
-                self.parking.release(sequence.checkpoints.pop(0))
+        if self.make_room(len(saved.ids)) and self.saved.load(slot, saved):
+            slot.held = saved.ids[:]
+            slot.cells = self.pool.take(len(slot.held))
+            self.cut(slot, length)
 
     def fork(self, parent: Sequence, child: Sequence) -> bool:
         """Let the child hold what the parent holds, where a slot is vacant and cells or state can be shared."""
         source = parent.slot
-        child.parked = None if parent.parked is None else parent.parked.shared()
-        child.checkpoints = [saved.shared() for saved in parent.checkpoints]
+        self.saved.share(parent, child)
         if source is None or not source.held:
             return False
         slot = next((s for s in self.slots if s.owner is None and not s.busy and not s.held), None)
@@ -339,8 +287,6 @@ class Cache:
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence is closed: its saved states go, its content stays as a prefix for others."""
-        self.forget_parked(sequence)
-        while sequence.checkpoints:
-            self.parking.release(sequence.checkpoints.pop())
+        self.saved.forget(sequence)
         if sequence.slot is not None:
             self.disown(sequence.slot, park=False)

@@ -22,11 +22,15 @@ class Interrupts:
 
     Args:
         on_interrupt: called when it happens, to end early what can be ended.
+
+    Attributes:
+        installed: whether Ctrl-C is noted here: on the main thread, and not inside of another one.
+        pending: whether it has happened.
     """
 
     def __init__(self, on_interrupt: Callable[[], object]) -> None:
         self._on_interrupt = on_interrupt
-        self._installed = False
+        self.installed = False
         self.pending = False
 
     def _handle(self, _number: int, _frame: Any) -> None:
@@ -35,14 +39,14 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._installed = getsignal(SIGINT) is default_int_handler
-            if self._installed:
+            self.installed = getsignal(SIGINT) is default_int_handler
+            if self.installed:
                 signal(SIGINT, self._handle)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._installed:
-            self._installed = False
+        if self.installed:
+            self.installed = False
             signal(SIGINT, default_int_handler)
         if self.pending and exc[0] is None:
             raise KeyboardInterrupt

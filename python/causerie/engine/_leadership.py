@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Leadership"]
 
+# So many guests may follow each other before those who wait for tokens get a step.
+_MOST_VISITS = 64
+# Ctrl-C does not wake the main thread while it waits for others: it looks by itself, so often.
+_LOOK_SECONDS = 0.1
+
 
 class Leadership:
     """The right to touch the context, and those who wait.
@@ -38,6 +43,7 @@ class Leadership:
         self._interrupt = interrupt
         self._leader: int | None = None  # thread id
         self._guests = 0
+        self._visits = 0  # since the last step
         self._gate = threading.Condition(self.lock)
         self._followers: dict[threading.Condition, Callable[[], bool]] = {}
 
@@ -46,13 +52,27 @@ class Leadership:
         """Whether nobody leads now."""
         return self._leader is None
 
+    @property
+    def _mine(self) -> bool:
+        return self._leader == threading.get_ident()
+
     def _refuse_reentry(self) -> None:
-        if self._leader == threading.get_ident():
+        if self._mine:
             raise BusyError("the engine is in the middle of a step: its callbacks must not call into it")
+
+    def _interrupted(self) -> None:
+        if self._mine:
+            self._interrupt()
+
+    def _guests_first(self) -> bool:
+        """Whether the next one is a guest: if there is one, unless those who wait have waited for many of them."""
+        if not self._guests:
+            return False
+        return self._visits < _MOST_VISITS or all(ready() for ready in self._followers.values())
 
     @contextmanager
     def between_steps(self, hurry: Callable[[], object] | None = None) -> Iterator[None]:
-        """Touch the context while nobody else does; ahead of those who wait for tokens.
+        """Touch the context while nobody else does; ahead of those who wait for tokens. Ctrl-C waits until it is over.
 
         Args:
             hurry: called again and again while a step runs that shall end.
@@ -60,29 +80,35 @@ class Leadership:
         Raises:
             BusyError: called from within a step.
         """
+        with Interrupts(self._interrupted):
+            self._enter(hurry)
+            try:
+                yield
+            finally:
+                with self.lock:
+                    self._leader = None
+                    self._visits += 1
+                    self._pass_on()
+
+    def _enter(self, hurry: Callable[[], object] | None) -> None:
         with self.lock:
             self._refuse_reentry()
             self._guests += 1
             try:
-                while self._leader is not None:
+                while self._leader is not None or not self._guests_first():
                     if hurry is not None:
                         hurry()
                     self._gate.wait(None if hurry is None else 0.01)
                 self._leader = threading.get_ident()
             finally:
                 self._guests -= 1
-        try:
-            yield
-        finally:
-            with self.lock:
-                self._leader = None
                 self._pass_on()
 
     def _pass_on(self) -> None:
         """Wake whoever comes next, if there is nobody who leads."""
         if self._leader is not None:
             return
-        if self._guests:
+        if self._guests_first():
             self._gate.notify()
             return
         for condition, ready in self._followers.items():
@@ -101,33 +127,35 @@ class Leadership:
             BusyError: called from within a step.
             KeyboardInterrupt: Ctrl-C, between two steps.
         """
-        with self.lock:
-            if ready():
-                return
+        if ready():
+            return
+        with Interrupts(self._interrupted) as interrupts, self.lock:
             self._refuse_reentry()
             try:
-                while not ready():
-                    if self._leader is None and not self._guests:
-                        self._lead(ready)
+                while not (ready() or interrupts.pending):
+                    if self._leader is None and not self._guests_first():
+                        self._lead(ready, interrupts)
                     else:
-                        self._follow(generation, ready)
+                        self._follow(generation, ready, _LOOK_SECONDS if interrupts.installed else None)
             finally:
                 self._pass_on()
 
-    def _lead(self, ready: Callable[[], bool]) -> None:
+    def _lead(self, ready: Callable[[], bool], interrupts: Interrupts) -> None:
         """Run steps until there is what is waited for, or a guest comes. Called and left with the lock held."""
         self._leader = threading.get_ident()
         self.lock.release()
         try:
-            with Interrupts(self._interrupt) as interrupts:
-                while not (ready() or self._guests or interrupts.pending):
-                    self._step()
+            while not (ready() or interrupts.pending):
+                self._step()
+                self._visits = 0
+                if self._guests:
+                    break
         finally:
             self.lock.acquire()
             self._leader = None
             self._pass_on()
 
-    def _follow(self, generation: Generation, ready: Callable[[], bool]) -> None:
+    def _follow(self, generation: Generation, ready: Callable[[], bool], timeout: float | None) -> None:
         """Sleep until it is ready, or nobody leads."""
         condition = threading.Condition(self.lock)
 
@@ -138,7 +166,7 @@ class Leadership:
         self._followers[condition] = ready
         generation.listeners.append(news)
         try:
-            condition.wait()
+            condition.wait(timeout)
         finally:
             generation.listeners.remove(news)
             del self._followers[condition]

@@ -90,7 +90,7 @@ class Placing:
         if not self._whole_only:
             return
         if generation.chooser is not None and _held(generation) == generation.n_prompt - 1:
-            self._cache.checkpoint(generation.sequence, _CHECKPOINTS)
+            self._cache.saved.checkpoint(generation.sequence, _CHECKPOINTS)
         if _held(generation) >= len(generation.target) - 1:
             self._stops.pop(generation.number, None)
 

@@ -21,7 +21,7 @@ def gather_stats(
     counters: Counters, cache: Cache, unfinished: list[Generation], sequences: Iterable[Sequence]
 ) -> EngineStats:
     """`TokenEngine.stats`."""
-    pool, parking = cache.pool, cache.parking
+    pool, parking = cache.pool, cache.saved.parking
     generated, prompt, mean = counters.rates()
     asked, cached = counters.prompt_tokens, counters.cached_tokens
     return EngineStats(
@@ -42,7 +42,7 @@ def gather_stats(
         cached_tokens=cached,
         hit_rate=cached / asked if asked else 0.0,
         preempted=counters.preempted,
-        parkings=cache.parked_count,
+        parkings=cache.saved.parked_count,
         restorations=cache.restored_count,
         compactions=cache.compactions,
         largest_step=counters.largest_step,

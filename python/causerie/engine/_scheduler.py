@@ -88,9 +88,12 @@ class Scheduler:
     def _plan(self) -> list[Generation]:
         """Fill the step; gives the generations in it. Empty only if there is nothing to do."""
         while self.active:
+            unfinished = len(self.active)
             plan = self._fill()
-            if plan or not self.active:
+            if plan:
                 return plan
+            if len(self.active) < unfinished:
+                continue  # one was ready at once, which may be what another one waited for
             if not self._yield_place():
                 # Nobody can go on, and nobody is left to make room.
                 self.fail(self.active[0], CacheFullError("there are too few KV cache cells for this prompt"))
@@ -180,6 +183,9 @@ class Scheduler:
             seconds = time.perf_counter() - begun
             for slot in slots:
                 self._cache.commit(slot)
+            for generation in plan:
+                held = min(generation.sequence.held, generation.n_prompt)
+                generation.evaluated = max(generation.evaluated, held - generation.cached)
         except BaseException as error:  # noqa: BLE001 - it is raised by those whom it concerns
             for slot in slots:
                 if slot.pending:
@@ -202,8 +208,7 @@ class Scheduler:
         if isinstance(error, DecodeError) and error.code == _CANCELLED:
             return  # those who were cancelled are collected by the next step, the others go on
         if isinstance(error, CacheFullError):
-            if not self._cache.evict_one() and not self._yield_place():
-                self.fail(self.active[0], error)
+            self._not_enough_cells(plan, error)
             return
         if not isinstance(error, Exception):  # of a callback that the user gave the context
             for generation in plan:
@@ -212,9 +217,23 @@ class Scheduler:
         logger.warning("an evaluation of %d sequences failed: %s", len(plan), error)
         if len(plan) == 1:
             self.fail(plan[0], error)
-            return
-        for generation in plan:  # one at a time, the one that fails will show itself
+        else:
+            self._one_by_one(plan)
+
+    @staticmethod
+    def _one_by_one(plan: list[Generation]) -> None:
+        """The next steps are for one generation each: the one that fails will show itself, the others go on."""
+        for generation in plan:
             generation.alone = True
+
+    def _not_enough_cells(self, plan: list[Generation], error: CacheFullError) -> None:
+        """llama.cpp found fewer cells than were counted: each round somebody leaves, or somebody is evaluated."""
+        if self._cache.evict_one():
+            return
+        if len(plan) > 1:
+            self._one_by_one(plan)
+        elif not self._yield_place():
+            self.fail(plan[0], error)
 
     def _deliver(
         self, plan: list[Generation], choosing: list[Generation], results: list[Chosen | BaseException]

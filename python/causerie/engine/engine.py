@@ -301,7 +301,7 @@ class TokenEngine:
             self._closed = True
             for generation in self._scheduler.unfinished():
                 self._scheduler.fail(generation, ClosedError("the engine was closed while this was generated"))
-            self._cache.parking.clear()
+            self._cache.saved.parking.clear()
             self._context.close()
         if self._owns_model:
             self.model.close()
