@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from causerie.chat.messages import as_message
+from causerie.chat.messages import Message, as_message
 from causerie.conversation._replying import Replying
 from causerie.conversation.stream import AsyncStream, Stream
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from causerie.chat.content import Content
-    from causerie.chat.messages import Message
     from causerie.conversation.engine import Engine
     from causerie.conversation.history import History
     from causerie.conversation.reply import Reply, Report
@@ -176,11 +175,11 @@ class Conversation(Replying):
 
     def add_assistant(self, content: Content) -> None:
         """Add an assistant's message; `resume` lets the model go on with it."""
-        self.add({"role": "assistant", "content": content})
+        self.add(Message("assistant", content))
 
     def add_system(self, content: Content) -> None:
         """Add the system text; only possible as the first message."""
-        self.add({"role": "system", "content": content})
+        self.add(Message("system", content))
 
     def add_tool_result(self, call_id: str, content: Content, name: str | None = None) -> None:
         """Add what a tool answered to a call of the last turn.
@@ -188,7 +187,7 @@ class Conversation(Replying):
         Raises:
             ToolError: there is no such call, or it has been answered.
         """
-        self.add({"role": "tool", "tool_call_id": call_id, "content": content, "name": name})
+        self.add(Message("tool", content, tool_call_id=call_id, name=name))
 
     def rewind(self, turns: int = 1) -> None:
         """Take back the last turns: user messages with all that answers them.
@@ -255,6 +254,7 @@ class Conversation(Replying):
     @property
     def token_count(self) -> int:
         """Tokens of the history as it stands, without the beginning of a reply."""
+        self.require_open()
         self._settle_dropped()
         history = self._history
         return len(self._settings.encode(history, add_generation_prompt=False).ids) if history.messages else 0
@@ -262,6 +262,7 @@ class Conversation(Replying):
     @property
     def is_context_full(self) -> bool:
         """Whether the last reply ended because the context was full, or the history leaves no room for a token."""
+        self.require_open()
         self._settle_dropped()
         return self._context_full or self.token_count >= self._engine.n_ctx
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from causerie.chat.messages import as_message
+from causerie.chat.messages import Message, as_message
 from causerie.chat.option_checks import CHECKS, require_known
 from causerie.chat.options import SamplingOptions
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from causerie.chat.content import Content
-    from causerie.chat.messages import Message
     from causerie.chat.prompt import Encoded, PromptEncoder
     from causerie.conversation.history import History
     from causerie.conversation.overflow import Overflow
@@ -68,7 +67,7 @@ class Settings:
 
     def user_message(self, content: Content) -> Message:
         """What a user says, behind the input transforms; they are given text parts one by one."""
-        message = as_message({"role": "user", "content": content})
+        message = as_message(Message("user", content))
         if not self.input_transforms:
             return message
         if isinstance(message.content, str):

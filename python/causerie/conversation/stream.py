@@ -96,7 +96,7 @@ class AsyncStream:
         self._begin: Callable[[], Turn] | None = begin
         self._pump = pump
         self._turn: Turn | None = None
-        self._finalizer: weakref.finalize[[], AsyncStream] | None = None
+        self._finalizer: weakref.finalize[[], Stream | AsyncStream] | None = None
         self._closed = False
 
     async def _begun(self) -> Turn:
