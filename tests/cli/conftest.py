@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,9 @@ from cli_command import COMMAND
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from causerie.cli.session import Session
+    from causerie.cli.branches import Branches
+    from causerie.cli.commands import Commands
+    from causerie.cli.replies import Replies
     from causerie.llama.model import Model
 
 
@@ -58,25 +61,87 @@ def model(smollm2_path: Path) -> Iterator[Model]:
         yield loaded
 
 
+@dataclass
+class Chat:
+    """The interactive chat without its line editor.
+
+    Attributes:
+        branches, replies, commands: its parts.
+        written: the pieces of answers.
+        said: the lines that were printed besides them.
+        on_piece: called with each piece of an answer as it comes.
+    """
+
+    branches: Branches
+    replies: Replies = field(init=False)
+    commands: Commands = field(init=False)
+    written: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    on_piece: Callable[[str], object] = lambda _: None
+
+    def write(self, piece: str) -> None:
+        self.written.append(piece)
+        self.on_piece(piece)
+
+    def run(self, line: str) -> list[str]:
+        """Enter a line; returns the lines that were printed besides the answer."""
+        from causerie.cli.commands import parse
+
+        self.written.clear()
+        self.said.clear()
+        command = parse(line)
+        if command is None:
+            self.replies.ask(line)
+        else:
+            self.commands.run(*command)
+        return [line for text in self.said if text for line in text.split("\n")]
+
+    @property
+    def answer(self) -> str:
+        """The answer that was printed last."""
+        return "".join(self.written)
+
+    @property
+    def contents(self) -> list[str]:
+        """What is in the current branch."""
+        return [str(message.content) for message in self.branches.current.conversation.messages]
+
+
+Open = Callable[..., Chat]
+
+
 @pytest.fixture
-def open_session(model: Model) -> Iterator[Callable[..., Session]]:
-    """Make sessions that always take the likeliest token, with answers of 12 tokens at most."""
-    from causerie.cli.session import Session
-    from causerie.llama.sampler import Sampler
+def open_chat(model: Model) -> Iterator[Open]:
+    """Start chats that always take the likeliest token, with answers of 12 tokens at most."""
+    from causerie.cli.branches import Branches
+    from causerie.cli.commands import Commands
+    from causerie.cli.replies import Replies
+    from causerie.conversation import Engine
 
-    opened: list[Session] = []
+    engines: list[Engine] = []
 
-    def make(**options: object) -> Session:
-        session = Session(model, Sampler.chain([Sampler.greedy()]), **{"n_ctx": 512, "max_tokens": 12, **options})
-        opened.append(session)
-        return session
+    def make(
+        *,
+        n_ctx: int = 1024,
+        system: str | None = None,
+        overflow: str = "error",
+        seed: int | None = None,
+        **sampling: object,
+    ) -> Chat:
+        options = {"temperature": 0, "max_tokens": 12, **sampling}
+        engine = Engine(model, n_ctx=n_ctx, n_threads=1, sampling=options)
+        engines.append(engine)
+        chat = Chat(Branches(engine, system=system, overflow=overflow))
+        chat.replies = Replies(chat.branches, write=chat.write, say=chat.said.append, seed=seed)
+        chat.commands = Commands(chat.branches, chat.replies, model="tiny", say=chat.said.append)
+        return chat
 
     yield make
-    for session in opened:
-        session.close()
+    for engine in engines:
+        engine.close()
 
 
 @pytest.fixture
-def session(open_session: Callable[..., Session]) -> Session:
-    """One such session."""
-    return open_session()
+def chat(open_chat: Open) -> Chat:
+    """One such chat."""
+    return open_chat()

@@ -153,8 +153,54 @@ def test_pasted_lines_are_one_question(terminal: Open, tmp_path: Path) -> None:
     assert saved(chat, tmp_path)[0]["content"] == "one\ntwo\nthree"
 
 
-def test_a_full_context_is_told_and_reset_helps(terminal: Open) -> None:
+def test_ctrl_c_stops_regen_and_the_program_goes_on(terminal: Open, tmp_path: Path) -> None:
+    chat = terminal("--temperature", "1", "--seed", "1", max_tokens=400)
+    chat.ready()
+    for line in ("Tell me a very long story.", "/regen"):
+        chat.child.send(line + ENTER)
+        chat.wait(r"\x1b\[\?2004l")
+        chat.wait("[a-z]+ [a-z]+ [a-z]+ ")
+        chat.interrupt()
+        assert "[stopped]" in chat.ready()
+    messages = saved(chat, tmp_path)
+    assert [m["role"] for m in messages] == ["user", "assistant"]
+    assert messages[1]["finish_reason"] == "cancelled"
+
+
+def test_branches_are_taken_and_left_by_their_numbers(terminal: Open, tmp_path: Path) -> None:
+    chat = terminal()
+    assert "\n>" in chat.ready()
+    chat.enter("Why is the sky blue?")
+    trunk = saved(chat, tmp_path)
+    said = chat.enter("/fork")
+    assert "This is branch 2, a copy of branch 1" in said
+    assert "\n2>" in said
+    chat.enter("And the sea?")
+    chat.enter("/edit What about lakes?")
+    assert [m["content"] for m in saved(chat, tmp_path)][2] == "What about lakes?"
+    assert "branch 2  ====" in chat.enter("/cache")
+    assert "\n1>" in chat.enter("/branch 1")
+    assert saved(chat, tmp_path) == trunk
+    assert "There is no branch 3" in chat.enter("/branch 3")
+    assert "tokens/s" in chat.enter("/stats")
+    assert "Took back 1 question" in chat.enter("/rewind")
+    assert "Cannot take back 1 question of 0." in chat.enter("/rewind")
+    assert "There is no answer yet" in chat.enter("/regen")
+    chat.child.send("/quit" + ENTER)
+    assert chat.end() == 0
+
+
+def test_the_oldest_questions_make_room_for_new_ones(terminal: Open) -> None:
     chat = terminal("--n-ctx", "256", max_tokens=60)
+    chat.ready()
+    for _ in range(8):
+        if "dropped" in (told := chat.enter("Tell me more about the sea and about all the ships on it, please.")):
+            break
+    assert "[the context is full: the oldest " in told
+
+
+def test_a_full_context_is_told_and_reset_helps(terminal: Open) -> None:
+    chat = terminal("--n-ctx", "256", "--overflow", "error", max_tokens=60)
     chat.ready()
     told = ""
     for _ in range(12):

@@ -60,7 +60,14 @@ def test_ctrl_d_ends_the_input(press: Type) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("/s", ["/system", "/save"]), ("/res", ["/reset"]), ("/x", []), ("a /s", []), ("", []), ("/save /s", [])],
+    [
+        ("/s", ["/system", "/save", "/stats"]),
+        ("/res", ["/resume", "/reset"]),
+        ("/x", []),
+        ("a /s", []),
+        ("", []),
+        ("/save /s", []),
+    ],
 )
 def test_commands_are_completed_and_nothing_else(typed: str, offered: list[str]) -> None:
     found = line_editor._CommandCompleter().get_completions(Document(typed), CompleteEvent())

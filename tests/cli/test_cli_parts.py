@@ -1,14 +1,12 @@
-"""The parts of the command that need no model: arguments, settings, slash commands, transcripts."""
+"""The parts of the command that need no model: arguments, how lines are read, transcripts, small texts."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import stat
 import sys
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -17,21 +15,20 @@ from hypothesis import strategies as st
 from causerie.cli import transcript
 from causerie.cli.app import main
 from causerie.cli.arguments import build_parser
-from causerie.cli.commands import COMMANDS, Commands, parse
-from causerie.cli.prompt import Turn
-from causerie.cli.sampling import build_sampler, settings
-from causerie.cli.text import one_line, size
-from causerie.llama.sampler import Sampler
+from causerie.cli.chat import sampling
+from causerie.cli.commands import parse
+from causerie.cli.text import count, one_line, shorten, size
+from causerie.cli.transcript import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TURNS = [
-    Turn("system", "Be brief."),
-    Turn("user", "Two\n\nlines"),
-    Turn("assistant", "Žluťoučký", (1, 2), "stop"),
-    Turn("user", "More?"),
-    Turn("assistant", "It is", (3,), "cancelled"),
+ENTRIES = [
+    Entry("system", "Be brief."),
+    Entry("user", "Two\n\nlines"),
+    Entry("assistant", "Žluťoučký", "stop"),
+    Entry("user", "More?"),
+    Entry("assistant", "It is", "cancelled"),
 ]
 
 
@@ -48,6 +45,7 @@ TURNS = [
         ["chat", "--max-tokens", "0"],
         ["chat", "--n-ctx", "1"],
         ["chat", "--threads", "0"],
+        ["chat", "--overflow", "nonsense"],
         ["chat", "one", "two"],
         ["nonsense"],
         ["models", "fetch"],
@@ -74,37 +72,20 @@ def test_verbose_may_stand_anywhere(arguments: list[str]) -> None:
     assert build_parser().parse_args(arguments).verbose
 
 
-def options(**given: Any) -> argparse.Namespace:
-    return argparse.Namespace(
-        **{"temperature": None, "top_k": None, "top_p": None, "min_p": None, "seed": None, **given}
+def test_options_that_are_not_given_are_left_to_the_model() -> None:
+    parse_args = build_parser().parse_args
+    assert sampling(parse_args(["chat"])).given() == {"max_tokens": 1024}
+    given = parse_args(
+        ["chat", "--temperature", "0", "--top-k", "0", "--top-p", "0.5", "--min-p", "0", "--max-tokens", "5"]
     )
+    assert sampling(given).given() == {"temperature": 0.0, "top_k": 0, "top_p": 0.5, "min_p": 0.0, "max_tokens": 5}
 
 
-def test_settings_come_from_the_command_line_then_the_model_then_llama_cpp() -> None:
-    recommended = {"temp": "0.6", "top_k": "20", "min_p": "nonsense", "mirostat": "1"}
-    chosen = settings(options(temperature=0.0), recommended)
-    assert chosen == {"temp": 0.0, "top_k": 20.0, "top_p": 0.95, "min_p": 0.05}
-
-
-def kinds(monkeypatch: pytest.MonkeyPatch, **given: Any) -> list[tuple[str, Any]]:
-    for name in ("greedy", "dist", "top_k", "top_p", "min_p", "temperature"):
-        monkeypatch.setattr(Sampler, name, lambda *value, name=name: (name, *value))
-    monkeypatch.setattr(Sampler, "chain", list)
-    model: Any = SimpleNamespace(sampling_defaults={})
-    return build_sampler(options(**given), model)  # type: ignore[return-value]
-
-
-def test_the_sampler_follows_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kinds(monkeypatch, seed=7) == [
-        ("top_k", 40),
-        ("top_p", 0.95),
-        ("min_p", 0.05),
-        ("temperature", 0.8),
-        ("dist", 7),
-    ]
-    assert kinds(monkeypatch, temperature=0.0, seed=7) == [("greedy",)]
-    assert ("top_k", 0) not in kinds(monkeypatch, top_k=0)
-    assert kinds(monkeypatch)[-1] != kinds(monkeypatch)[-1]  # another seed each time
+def test_what_the_sampler_refuses_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["chat", "x", "--temperature", "1e300"])
+    assert caught.value.code == 2
+    assert "temperature must be in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -115,6 +96,7 @@ def test_the_sampler_follows_the_options(monkeypatch: pytest.MonkeyPatch) -> Non
         ("/reset", ("/reset", "")),
         ("/system  Be brief. ", ("/system", "Be brief.")),
         ("/system\nBe brief.\nAlways.", ("/system", "Be brief.\nAlways.")),
+        ("/edit 1 Two\nlines", ("/edit", "1 Two\nlines")),
         ("/save a b.md", ("/save", "a b.md")),
         ("/", ("/", "")),
     ],
@@ -131,74 +113,15 @@ def test_any_line_is_a_command_or_not(text: str) -> None:
     assert not any(c in command[0] for c in " \n")
 
 
-class FakeSession:
-    system: str | None = None
-    messages = TURNS
-    was_reset = False
-
-    def reset(self) -> None:
-        self.was_reset = True
-
-
-@pytest.fixture
-def said() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def commands(said: list[str]) -> Commands:
-    session: Any = FakeSession()
-    return Commands(session, model="tiny", say=said.append)
-
-
-def test_help_lists_every_command(commands: Commands, said: list[str]) -> None:
-    assert commands.run("/help", "")
-    assert all(any(line.startswith(name) for line in said) for name in COMMANDS)
-
-
-def test_every_listed_command_exists(commands: Commands, said: list[str]) -> None:
-    for name in COMMANDS:
-        commands.run(name, "")
-    assert not any("Unknown" in line for line in said)
-
-
-def test_an_unknown_command_gets_a_hint(commands: Commands, said: list[str]) -> None:
-    assert commands.run("/nonsense", "x")
-    assert said == ["Unknown command /nonsense: /help lists the commands."]
-
-
-def test_quit_leaves(commands: Commands) -> None:
-    assert not commands.run("/quit", "")
-
-
-def test_system_sets_and_shows(commands: Commands, said: list[str]) -> None:
-    commands.run("/system", "")
-    assert "no system text" in said.pop()
-    commands.run("/system", "Be brief.")
-    commands.run("/system", "")
-    assert said[-1] == "Be brief."
-
-
-def test_save_says_where_or_why_not(commands: Commands, said: list[str], tmp_path: Path) -> None:
-    commands.run("/save", str(tmp_path / "a b.md"))
-    assert said.pop() == f"Saved to {tmp_path / 'a b.md'}"
-    for bad in (str(tmp_path), str(tmp_path / "no" / "folder.md"), "a\0b", "~nobody-of-that-name/x"):
-        assert commands.run("/save", bad)
-        assert said.pop().startswith("Not saved: ")
-    commands.run("/save", "")
-    assert said == ["Usage: /save PATH"]
-    assert [path.name for path in tmp_path.iterdir()] == ["a b.md"]
-
-
 def test_markdown_has_a_heading_per_message() -> None:
-    assert transcript.as_markdown(TURNS, model="tiny") == (
+    assert transcript.as_markdown(ENTRIES, model="tiny") == (
         "# Conversation with tiny\n\n## System\n\nBe brief.\n\n## You\n\nTwo\n\nlines\n\n"
         "## Assistant\n\nŽluťoučký\n\n## You\n\nMore?\n\n## Assistant (stopped)\n\nIt is\n"
     )
 
 
 def test_json_has_messages_in_the_openai_shape(tmp_path: Path) -> None:
-    path = transcript.save(tmp_path / "talk.JSON", TURNS, model="tiny")
+    path = transcript.save(tmp_path / "talk.JSON", ENTRIES, model="tiny")
     loaded = json.loads(path.read_text("utf-8"))
     assert loaded["model"] == "tiny"
     assert loaded["messages"][0] == {"role": "system", "content": "Be brief."}
@@ -215,9 +138,9 @@ def test_a_transcript_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
         with pytest.raises(OSError, match="disk full"):
-            transcript.save(path, TURNS, model="tiny")
+            transcript.save(path, ENTRIES, model="tiny")
     assert path.read_text() == "old"
-    transcript.save(path, TURNS, model="tiny")
+    transcript.save(path, ENTRIES, model="tiny")
     assert path.read_text("utf-8").startswith("# Conversation")
     assert [entry.name for entry in tmp_path.iterdir()] == ["talk.md"]
 
@@ -227,7 +150,7 @@ def test_a_transcript_follows_links_and_the_umask(tmp_path: Path) -> None:
     (tmp_path / "link.md").symlink_to(tmp_path / "target.md")
     before = os.umask(0o027)
     try:
-        transcript.save(tmp_path / "link.md", TURNS, model="tiny")
+        transcript.save(tmp_path / "link.md", ENTRIES, model="tiny")
     finally:
         os.umask(before)
     assert (tmp_path / "link.md").is_symlink()
@@ -242,5 +165,8 @@ def test_sizes_and_errors_read_well() -> None:
         "93.8 MiB",
         "3.0 TiB",
     ]
+    assert [count(n, "cell") for n in (0, 1, 2)] == ["0 cells", "1 cell", "2 cells"]
+    assert shorten("  two\nlines", 20) == "  two lines"
+    assert shorten("  two\nlines", 8) == "  two..."
     assert one_line(ValueError("two\n lines")) == "two lines"
     assert one_line(MemoryError()) == "MemoryError"

@@ -22,8 +22,8 @@ FORKED = CacheMap(
     64,
     (
         entry(0, "", 0, 1, 2, 20, owned=False),
-        entry(1, "trunk", *range(10)),
-        entry(2, "twig", *range(5), *range(10, 16)),
+        entry(1, "branch 10", *range(5), *range(10, 16)),
+        entry(2, "branch 9", *range(10)),
     ),
 )
 EMPTY = CacheMap(64, ())
@@ -52,8 +52,8 @@ def rectangles(lane: ET.Element, kind: str) -> list[ET.Element]:
 def test_a_lane_shows_which_cells_are_a_sequences_own_and_which_are_shared() -> None:
     lines = text(FORKED, 80).splitlines()
     assert lines[0] == "64 cells: 17 used, 5 of them shared; 47 free."
-    assert lines[1].split() == ["trunk", "=====#####...........", "10"]
-    assert lines[2].split() == ["twig", "=====.....######.....", "11"]
+    assert lines[1].split() == ["branch", "9", "=====#####...........", "10"]
+    assert lines[2].split() == ["branch", "10", "=====.....######.....", "11"]
     assert lines[3].split() == ["(kept)", "===.................#", "4"]
     assert lines[4] == "One character is 1 cell: # its own, = shared with others, . not its own, or free."
     assert lines[5].startswith("(kept): belongs to nobody now")
@@ -89,16 +89,17 @@ def test_the_picture_is_well_formed_whatever_the_names(cache_map: CacheMap) -> N
 
 def test_the_picture_labels_every_sequence_in_a_colour_of_its_own() -> None:
     found = lanes(svg(FORKED))
-    assert [lane.findtext(f"{SVG}text") for lane in found] == ["trunk", "twig", "(kept)"]
-    assert [lane.findtext(f"{SVG}title") for lane in found] == ["trunk: 10 cells", "twig: 11 cells", "(kept): 4 cells"]
+    assert [lane.findtext(f"{SVG}text") for lane in found] == ["branch 9", "branch 10", "(kept)"]
+    titles = [lane.findtext(f"{SVG}title") for lane in found]
+    assert titles == ["branch 9: 10 cells", "branch 10: 11 cells", "(kept): 4 cells"]
     colours = [{rect.get("fill") for rect in rectangles(lane, "own")} for lane in found]
     assert [len(colour) for colour in colours] == [1, 1, 1]
     assert len(set.union(*colours)) == 3
 
 
 def test_the_picture_shows_shared_cells() -> None:
-    trunk, twig, kept = lanes(svg(FORKED))
-    for lane, end in ((trunk, 5), (twig, 5), (kept, 3)):
+    nine, ten, kept = lanes(svg(FORKED))
+    for lane, end in ((nine, 5), (ten, 5), (kept, 3)):
         (shared,) = rectangles(lane, "shared")
         assert float(shared.get("width", 0)) == pytest.approx(720 / 21 * end, abs=0.1)
         assert float(shared.get("fill-opacity", 1)) < 1

@@ -1,12 +1,13 @@
 """Prints an answer while it is generated, so that Ctrl-C stops the answer and nothing else.
 
-The generating runs in a thread of its own: inside llama.cpp the main thread could not notice Ctrl-C, and an exception
-in the middle of it would lose what has been generated.
+The stream is read by a thread of its own: inside llama.cpp the main thread could not notice Ctrl-C, and an exception in
+the middle of it would lose what has been generated.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import signal
 import threading
@@ -15,49 +16,59 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from causerie.cli.session import Reply, Session
+    from causerie.conversation import Conversation, Reply, Stream
 
 __all__ = ["answer"]
 
 _POLL_SECONDS = 0.2  # Windows does not interrupt a wait
 
+logger = logging.getLogger("causerie.cli")
 
-def answer(session: Session, text: str, write: Callable[[str], object]) -> Reply:
-    """Ask, and write the pieces of the answer as they come.
+
+def answer(conversation: Conversation, begin: Callable[[], Stream], write: Callable[[str], object]) -> Reply:
+    """Begin a reply in a conversation, and write its pieces as they come.
 
     Raises:
-        ContextOverflowError, TemplateError: from `Session.ask`.
-        OSError: what `write` raised; the answer was stopped.
+        BaseException: what `begin`, or reading the stream, raised.
+        OSError: what `write` raised; the reply was stopped.
     """
-    with _on_interrupt(session.cancel):
-        pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        failed: list[BaseException] = []
-        work = session.ask(text)
+    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    replies: list[Reply] = []
+    failed: list[BaseException] = []
+    stopped = threading.Event()
 
-        def run() -> None:
-            try:
-                for piece in work:
-                    pieces.put(piece)
-            except BaseException as error:  # noqa: BLE001 - it is raised again in the main thread
-                failed.append(error)
-            finally:
-                pieces.put(None)
+    def stop() -> None:
+        stopped.set()
+        conversation.cancel()
 
+    def run() -> None:
+        try:
+            stream = begin()
+            if stopped.is_set():  # before there was anything to cancel
+                conversation.cancel()
+            for chunk in stream:
+                pieces.put(chunk.text)
+            replies.append(stream.reply)
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the main thread
+            failed.append(error)
+        finally:
+            pieces.put(None)
+
+    with _on_interrupt(stop):
         thread = threading.Thread(target=run, name="causerie answer", daemon=True)
         thread.start()
         try:
             for piece in _received(pieces):
                 write(piece)
         except BaseException:
-            session.cancel()
+            stop()
             raise
         finally:
             thread.join()
-        if failed:
-            raise failed[0]
-    if session.last is None:
-        raise RuntimeError("an answer ended without a reply")
-    return session.last
+    if failed:
+        raise failed[0]
+    logger.info("%r", replies[0])
+    return replies[0]
 
 
 def _received(pieces: queue.SimpleQueue[str | None]) -> Iterator[str]:

@@ -56,7 +56,7 @@ def _add_chat(commands: Any, common: argparse.ArgumentParser) -> None:
     sampling.add_argument("--top-k", type=_integer(0), metavar="K", help="only the K likeliest tokens; 0: all (40)")
     sampling.add_argument("--top-p", type=_number(0, 1), metavar="P", help="the likeliest with joint share P (0.95)")
     sampling.add_argument("--min-p", type=_number(0, 1), metavar="P", help="at least P times the likeliest (0.05)")
-    sampling.add_argument("--seed", type=_integer(0, _SEED_MAX), metavar="N", help="repeats an answer (random)")
+    sampling.add_argument("--seed", type=_integer(0, _SEED_MAX), metavar="N", help="repeats answers (random)")
     limits = chat.add_argument_group("limits")
     limits.add_argument(
         "--max-tokens", type=_integer(1), default=1024, metavar="N", help="longest answer (default: %(default)s)"
@@ -64,6 +64,10 @@ def _add_chat(commands: Any, common: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--n-ctx", type=_integer(16), metavar="N",
         help="tokens the model remembers (default: what it was trained with, 4096 at most)",
+    )  # fmt: skip
+    limits.add_argument(
+        "--overflow", choices=("trim", "error"), default="trim",
+        help="when a conversation no longer fits: drop its oldest questions, or refuse (default: %(default)s)",
     )  # fmt: skip
     limits.add_argument("--threads", type=_integer(1, 512), metavar="N", help="(default: the processors there are)")
 

@@ -11,9 +11,12 @@ from causerie.cli.app import EXIT_INTERRUPTED
 if TYPE_CHECKING:
     import argparse
 
-    from causerie.cli.session import Reply, Session
+    from causerie.chat.options import SamplingOptions
+    from causerie.conversation import Conversation, Engine
 
-__all__ = ["chat", "cut_note"]
+__all__ = ["chat", "sampling"]
+
+_N_CTX_DEFAULT = 4096
 
 
 def chat(args: argparse.Namespace) -> int:
@@ -28,13 +31,20 @@ def chat(args: argparse.Namespace) -> int:
         prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
     if prompt is not None and not prompt.strip():
         args.parser.error("the prompt is empty: give one as an argument or on stdin")
+    system = None if args.system is None else _utf8(args.system).strip()
+    try:
+        options = sampling(args)
+    except ValueError as error:
+        args.parser.error(str(error))
     with ExitStack() as stack:
-        session = _open(args, stack)
+        engine = _open(args, options, stack, alone=prompt is not None)
         if prompt is None:
+            from causerie.cli.branches import Branches
             from causerie.cli.interactive import talk
 
-            return talk(session, model=args.model)
-        return _ask_once(session, _utf8(prompt))
+            branches = Branches(engine, system=system, overflow=args.overflow)
+            return talk(branches, model=args.model, seed=args.seed)
+        return _ask_once(engine, engine.conversation(system or None), _utf8(prompt).strip(), args.seed)
 
 
 def _utf8(text: str) -> str:
@@ -42,30 +52,48 @@ def _utf8(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _open(args: argparse.Namespace, stack: ExitStack) -> Session:
+def sampling(args: argparse.Namespace) -> SamplingOptions:
+    """The options that the command line gives; what it does not give is inherited from the model's file.
+
+    Raises:
+        ValueError: one is out of range.
+    """
+    from causerie.chat.options import SamplingOptions
+
+    names = ("temperature", "top_k", "top_p", "min_p", "max_tokens")
+    return SamplingOptions.of({name: value for name in names if (value := getattr(args, name)) is not None})
+
+
+def _open(args: argparse.Namespace, options: SamplingOptions, stack: ExitStack, *, alone: bool) -> Engine:
+    """The engine, for one conversation alone or for branches."""
     from causerie.cli.models import resolve_model
 
     path = resolve_model(args.model)
-    from causerie.cli.sampling import build_sampler
-    from causerie.cli.session import Session
+    from causerie.conversation import Engine
+    from causerie.errors import CauserieError
     from causerie.llama.model import Model
 
     # The callback does nothing, but lets Ctrl-C in while a large file is being read.
     model = stack.enter_context(Model(path, progress=lambda _: None))
-    session = Session(
-        model,
-        stack.enter_context(build_sampler(args, model)),
-        system=None if args.system is None else _utf8(args.system),
-        n_ctx=args.n_ctx,
-        n_threads=args.threads,
-        max_tokens=args.max_tokens,
-    )
-    stack.callback(session.close)
-    return session
+    try:
+        engine = Engine(
+            model,
+            n_ctx=args.n_ctx or min(model.n_ctx_train or _N_CTX_DEFAULT, _N_CTX_DEFAULT),
+            n_threads=args.threads,
+            max_resident=1 if alone else None,
+            sampling=options,
+        )
+    except CauserieError:
+        raise
+    except ValueError as error:  # llama.cpp's own refusal, for example of a model that only embeds
+        raise CauserieError(str(error)) from error
+    return stack.enter_context(engine)
 
 
-def _ask_once(session: Session, prompt: str) -> int:
+def _ask_once(engine: Engine, conversation: Conversation, prompt: str, seed: int | None) -> int:
     from causerie.cli.answer import answer
+    from causerie.cli.replies import cut_note, overflow_text
+    from causerie.errors import ContextOverflowError
 
     ended = True
 
@@ -75,19 +103,15 @@ def _ask_once(session: Session, prompt: str) -> int:
         sys.stdout.write(piece)
         sys.stdout.flush()
 
-    reply = answer(session, prompt, write)
+    try:
+        reply = answer(conversation, lambda: conversation.stream(prompt, seed=seed), write)
+    except ContextOverflowError as error:
+        raise ContextOverflowError(
+            overflow_text(error), needed=error.needed, available=error.available, kind=error.kind
+        ) from error
     if not ended:
         sys.stdout.write("\n")
         sys.stdout.flush()
-    if note := cut_note(reply, session):
+    if note := cut_note(reply, conversation, engine.n_ctx):
         print(f"causerie: note: {note}", file=sys.stderr)
     return EXIT_INTERRUPTED if reply.finish_reason == "cancelled" else 0
-
-
-def cut_note(reply: Reply, session: Session) -> str | None:
-    """Why an answer is not whole; None if it is, or if the user stopped it."""
-    if reply.context_full:
-        return f"the answer was cut: the context of {session.n_ctx} tokens is full (--n-ctx)"
-    if reply.finish_reason == "length":
-        return f"the answer was cut after {reply.completion_tokens} tokens (--max-tokens)"
-    return None

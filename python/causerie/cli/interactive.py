@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from causerie.cli.answer import answer
-from causerie.cli.chat import cut_note
 from causerie.cli.commands import Commands, parse
+from causerie.cli.replies import Replies, overflow_text
 from causerie.cli.text import one_line
 from causerie.errors import CauserieError, ContextOverflowError, NativeError, UnsupportedError
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from prompt_toolkit import PromptSession
 
-    from causerie.cli.session import Session
+    from causerie.cli.branches import Branches
 
 __all__ = ["require", "talk"]
 
@@ -48,24 +47,33 @@ def data_dir() -> Path:
     return (xdg if xdg.is_absolute() else Path.home() / ".local" / "share") / "causerie"
 
 
-def talk(session: Session, *, model: str) -> int:
-    """Read lines and answer them until the user leaves; returns the exit code."""
+def talk(branches: Branches, *, model: str, seed: int | None = None) -> int:
+    """Read lines and answer them until the user leaves; returns the exit code.
+
+    Args:
+        branches: the conversation, and what may branch off it.
+        model: the model's name.
+        seed: of the first answer.
+    """
     from causerie.cli.line_editor import build
 
     editor = build(_history_file())
-    commands = Commands(session, model=model, say=_say)
-    _say(f"{model}, {session.n_ctx} tokens of context. Enter sends, Alt+Enter starts a new line; /help for more.")
-    for line in _lines(editor):
+    replies = Replies(branches, write=_write, say=_say, seed=seed)
+    commands = Commands(branches, replies, model=model, say=_say)
+    n_ctx = branches.engine.n_ctx
+    _say(f"{model}, {n_ctx} tokens of context. Enter sends, Alt+Enter starts a new line; /help for more.")
+    for line in _lines(editor, branches):
         command = parse(line)
         try:
             if command is None:
-                _reply(session, line)
+                replies.ask(line)
             elif not commands.run(*command):
                 break
         except NativeError:
             raise  # the context may be unusable, and so would be every further turn
         except ContextOverflowError as error:
-            _say(f"{one_line(error)} (/reset starts over)" if session.turns else one_line(error))
+            more = " (/reset starts over)" if branches.current.n_turns else ""
+            _say(overflow_text(error) + more)
         except CauserieError as error:
             _say(f"Error: {one_line(error)}")
         except KeyboardInterrupt:  # between two answers
@@ -73,11 +81,11 @@ def talk(session: Session, *, model: str) -> int:
     return 0
 
 
-def _lines(editor: PromptSession[str]) -> Iterator[str]:
-    """What the user enters, without what is blank."""
+def _lines(editor: PromptSession[str], branches: Branches) -> Iterator[str]:
+    """What the user enters, without what is blank. The prompt says which branch it is for, where there are several."""
     while True:
         try:
-            line = editor.prompt()
+            line = editor.prompt(f"{branches.current.number}> " if len(branches.all) > 1 else "> ")
         except KeyboardInterrupt:
             _say("Ctrl-D or /quit leaves.")
             continue
@@ -87,19 +95,9 @@ def _lines(editor: PromptSession[str]) -> Iterator[str]:
             yield line
 
 
-def _reply(session: Session, text: str) -> None:
-    def write(piece: str) -> None:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-
-    reply = answer(session, text, write)
-    if reply.finish_reason == "cancelled":
-        kept = reply.completion_tokens > 0
-        _say(" [stopped]" if kept else "[stopped before the answer began: the question is withdrawn]")
-    else:
-        _say("")
-    if note := cut_note(reply, session):
-        _say(f"[{note}]")
+def _write(piece: str) -> None:
+    sys.stdout.write(piece)
+    sys.stdout.flush()
 
 
 def _say(text: str) -> None:

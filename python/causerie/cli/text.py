@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ["one_line", "size"]
+__all__ = ["count", "one_line", "shorten", "size"]
 
 
 def one_line(error: BaseException) -> str:
     """What an exception says, on one line; its kind where it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def shorten(text: str, width: int) -> str:
+    """A text on one line of so many characters at most; the spaces that it begins with are kept."""
+    indent = len(text) - len(text.lstrip(" "))
+    line = text[:indent] + " ".join(text[indent:].split("\n"))
+    return line if len(line) <= width else line[: max(width - 3, 0)] + "..."
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: "1 question", "2 questions"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def size(count: int) -> str:

@@ -4,47 +4,55 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from causerie.cli.prompt import Turn
-
-__all__ = ["as_json", "as_markdown", "save"]
+__all__ = ["Entry", "as_json", "as_markdown", "save"]
 
 _TITLES = {"system": "System", "user": "You", "assistant": "Assistant"}
 
 
-def as_markdown(turns: Sequence[Turn], *, model: str) -> str:
+@dataclass(frozen=True)
+class Entry:
+    """One message; an answer that was generated has the reason why it ended."""
+
+    role: str
+    content: str
+    finish_reason: str | None = None
+
+
+def as_markdown(entries: Sequence[Entry], *, model: str) -> str:
     """One heading per message; an answer that was stopped says so."""
     blocks = [f"# Conversation with {model}"]
-    for turn in turns:
-        stopped = " (stopped)" if turn.finish_reason == "cancelled" else ""
-        blocks.append(f"## {_TITLES.get(turn.role, turn.role)}{stopped}\n\n{turn.content}")
+    for entry in entries:
+        stopped = " (stopped)" if entry.finish_reason == "cancelled" else ""
+        blocks.append(f"## {_TITLES.get(entry.role, entry.role)}{stopped}\n\n{entry.content}")
     return "\n\n".join(blocks) + "\n"
 
 
-def as_json(turns: Sequence[Turn], *, model: str) -> str:
+def as_json(entries: Sequence[Entry], *, model: str) -> str:
     """{"model", "messages"}: messages in the OpenAI shape, answers with their finish_reason."""
     messages: list[dict[str, Any]] = []
-    for turn in turns:
-        message = {"role": turn.role, "content": turn.content}
-        if turn.finish_reason is not None:
-            message["finish_reason"] = turn.finish_reason
+    for entry in entries:
+        message = {"role": entry.role, "content": entry.content}
+        if entry.finish_reason is not None:
+            message["finish_reason"] = entry.finish_reason
         messages.append(message)
     return json.dumps({"model": model, "messages": messages}, ensure_ascii=False, indent=2) + "\n"
 
 
-def save(path: str | os.PathLike[str], turns: Sequence[Turn], *, model: str) -> Path:
+def save(path: str | os.PathLike[str], entries: Sequence[Entry], *, model: str) -> Path:
     """Write the conversation, as JSON if the name ends in .json; a file of that name is replaced in one step.
 
     Raises:
         OSError: it cannot be written; the old file is as it was.
     """
     target = Path(path).expanduser().absolute()
-    text = (as_json if target.suffix.lower() == ".json" else as_markdown)(turns, model=model)
+    text = (as_json if target.suffix.lower() == ".json" else as_markdown)(entries, model=model)
     if target.is_symlink():
         target = target.resolve()  # the link stays, what it points to is replaced
     part = target.with_name(f".{target.name}.{os.getpid()}.part")

@@ -56,6 +56,12 @@ def _label(entry: CacheEntry) -> str:
     return f"{name} (busy)" if entry.busy else name
 
 
+def _place(entry: CacheEntry) -> tuple[bool, list[tuple[int, str]]]:
+    """By name, numbers by their value; what belongs to nobody comes last."""
+    parts = re.split("([0-9]+)", entry.name)
+    return not entry.owned, [(int(part[:18]), part) if i % 2 else (0, part) for i, part in enumerate(parts)]
+
+
 def _lane(entry: CacheEntry, shared: set[int], scale: int, n_columns: int) -> _Lane:
     own_at = {cell // scale for cell in entry.cells if cell not in shared}
     shared_at = {cell // scale for cell in entry.cells if cell in shared}
@@ -75,7 +81,7 @@ def _picture(cache_map: CacheMap, most_columns: int) -> _Picture:
     end = held[-1] + 1 if held else 0
     scale = max(1, -(-end // most_columns))
     n_columns = max(-(-end // scale), 1)
-    entries = sorted(cache_map.entries, key=lambda entry: not entry.owned)  # what nobody wants any more comes last
+    entries = sorted(cache_map.entries, key=_place)
     return _Picture(
         scale,
         tuple(_lane(entry, shared, scale, n_columns) for entry in entries),
