@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,12 +17,9 @@ from causerie.cli import transcript
 from causerie.cli.app import main
 from causerie.cli.arguments import build_parser
 from causerie.cli.chat import sampling
-from causerie.cli.commands import parse
+from causerie.cli.commands import COMMANDS, parse
 from causerie.cli.text import count, one_line, shorten, size
 from causerie.cli.transcript import Entry
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENTRIES = [
     Entry("system", "Be brief."),
@@ -111,6 +109,14 @@ def test_any_line_is_a_command_or_not(text: str) -> None:
     assert command is not None
     assert command[0].startswith("/")
     assert not any(c in command[0] for c in " \n")
+
+
+def test_the_documentation_has_every_command_and_every_option() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "command-line.md").read_text("utf-8")
+    assert re.findall(r"^\| `(/[^`]*)`", page, re.MULTILINE) == [command.usage for command in COMMANDS.values()]
+    chat = build_parser().parse_args(["chat"]).parser
+    options = {option for action in chat._actions for option in action.option_strings} - {"-h", "--help"}
+    assert options == set(re.findall(r"`(--?[a-z-]+)`", page.split("| option |")[1].split("##")[0]))
 
 
 def test_markdown_has_a_heading_per_message() -> None:
