@@ -112,6 +112,10 @@ struct causerie_row {
  * the rows are only filled after 0. */
 int32_t causerie_step(
     struct llama_context * ctx, struct llama_batch batch, struct causerie_row * rows, int32_t n_rows);
+/* The step behind one whose batch had exactly one entry for each row: each entry becomes the token that its row chose,
+ * one position further. */
+int32_t causerie_step_again(
+    struct llama_context * ctx, struct llama_batch batch, struct causerie_row * rows, int32_t n_rows);
 
 /* ---- weights ---- */
 

@@ -247,3 +247,11 @@ int32_t causerie_step(llama_context * ctx, llama_batch batch, causerie_row * row
         },
         0);
 }
+
+int32_t causerie_step_again(llama_context * ctx, llama_batch batch, causerie_row * rows, int32_t n_rows) {
+    for (int32_t i = 0; i < n_rows; ++i) {
+        batch.token[rows[i].index] = rows[i].token;
+        ++batch.pos[rows[i].index];
+    }
+    return causerie_step(ctx, batch, rows, n_rows);
+}

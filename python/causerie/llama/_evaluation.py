@@ -31,7 +31,12 @@ _WIDE_ENCODERS = frozenset({"eagle3", "dflash"})
 
 
 def evaluate(
-    context: Context, operation: str, batch: Batch, native_call: Callable[[Any, Any], int] | None = None
+    context: Context,
+    operation: str,
+    batch: Batch,
+    native_call: Callable[[Any, Any], int] | None = None,
+    *,
+    again: bool = False,
 ) -> None:
     """`Context.decode`, `Context.encode` and `Step.run`.
 
@@ -41,6 +46,7 @@ def evaluate(
         batch: what is evaluated.
         native_call: decodes a batch that needs no check, called with the native context and batch; None: llama.cpp's
             function of that name, after all checks.
+        again: the batch asks for the same rows of output as the one before.
     """
     encode = operation == "encode"
     with context._exclusive() as pointer, batch._lock:
@@ -49,8 +55,10 @@ def evaluate(
         if native_call is None:
             _check_batch(context, batch, n, pointer, encode=encode)
             native_call = lib.llama_encode if encode else lib.llama_decode
-        every = context._embeddings or encode or not context._has_memory
-        context._outputs.prepare(batch, n, every=every, embeddings=context._embeddings)
+        if again:
+            context._outputs.has_logits = False  # until this one has succeeded
+        else:
+            _prepare_outputs(context, batch, n, encode=encode)
         before = _Before(context, batch, n, pointer)
         native = batch._ready(n)
         callback = context._eval
@@ -70,8 +78,14 @@ def evaluate(
             drain_log()
 
 
+def _prepare_outputs(context: Context, batch: Batch, n: int, *, encode: bool) -> None:
+    every = context._embeddings or encode or not context._has_memory
+    context._outputs.prepare(batch, n, every=every, embeddings=context._embeddings)
+
+
 def _fail(context: Context, operation: str, code: int, before: _Before) -> None:
     """Raise what happened, after the memory was put in order."""
+    context._outputs.forget()
     log = call_log()
     error: BaseException | None = None
     try:

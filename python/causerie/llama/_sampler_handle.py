@@ -49,19 +49,48 @@ class SamplerHandle(Handle):
     def _use(self, *, broken: bool = False) -> Iterator[Any]:
         """The native pointer, with nobody else inside. A context's lock is taken before a sampler's, never after."""
         with self._lock:
-            if self._moved:
-                raise ClosedError("this sampler was added to a chain, and is a part of it now: next time add a clone()")
+            self._refuse_moved()
             with self._resource as pointer:
-                if self._running:
-                    raise BusyError("this sampler is running: its Python functions must not call into it")
-                if self._broken is not None and not broken:
-                    error, reason = self._broken
-                    raise error(f"this sampler needs reset() first: {reason}")
+                self._refuse_unusable(broken=broken)
                 try:
                     self._running = True
                     yield pointer
                 finally:
                     self._running = False
+
+    def _refuse_moved(self) -> None:
+        if self._moved:
+            raise ClosedError("this sampler was added to a chain, and is a part of it now: next time add a clone()")
+
+    def _refuse_unusable(self, *, broken: bool) -> None:
+        if self._running:
+            raise BusyError("this sampler is running: its Python functions must not call into it")
+        if self._broken is not None and not broken:
+            error, reason = self._broken
+            raise error(f"this sampler needs reset() first: {reason}")
+
+    def _acquire(self) -> Any:
+        """As `_use`, until `_release` on the same thread; without the cost of a context manager for every token."""
+        self._lock.acquire()
+        try:
+            self._refuse_moved()
+            pointer = self._resource.__enter__()
+            try:
+                self._refuse_unusable(broken=False)
+            except BaseException:
+                self._resource.release()
+                raise
+        except BaseException:
+            self._lock.release()
+            raise
+        self._running = True
+        return pointer
+
+    def _release(self) -> None:
+        """End what `_acquire` began."""
+        self._running = False
+        self._resource.release()
+        self._lock.release()
 
     def _after(self, operation: str, error: type[CauserieError] = NativeError, *, breaks: bool = False) -> None:
         """Raise what a Python function or llama.cpp raised during the native call before."""

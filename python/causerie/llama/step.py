@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from causerie.llama.sampler import Sampler
 
 __all__ = ["Chooser", "Chosen", "Step"]
-
-_UNBOUND = (None, None)
 
 
 class Chosen(NamedTuple):
@@ -66,6 +64,11 @@ class Chooser:
         """The samplers it uses."""
         return tuple(s for s in (self.grammar, self.chain) if s is not None)
 
+    @cached_property
+    def has_custom(self) -> bool:
+        """Whether a sampler of it is written in Python."""
+        return any(sampler._has_custom for sampler in self.samplers)
+
     def close(self) -> None:
         """Free its samplers. Idempotent."""
         for sampler in self.samplers:
@@ -86,6 +89,7 @@ class Step(Uncopyable):
         self._rows = ffi.new("struct causerie_row[]", context.n_seq_max)
         self._choosers: list[Chooser] = []
         self._tops: list[Any] = []
+        self._repeatable = False
 
     def __len__(self) -> int:
         return len(self._batch)
@@ -100,6 +104,7 @@ class Step(Uncopyable):
         self._batch.clear()
         self._choosers.clear()
         self._tops.clear()
+        self._repeatable = False
 
     def add(self, tokens: Sequence[int] | NDArray[Any], pos0: int, seq: int, chooser: Chooser | None = None) -> None:
         """Evaluate consecutive tokens of one sequence, and choose the token behind the last one.
@@ -139,7 +144,7 @@ class Step(Uncopyable):
         self._choosers.append(chooser)
 
     def run(self) -> list[Chosen | BaseException]:
-        """Decode, choose, and forget what was added.
+        """Decode and choose. Before the next `run`, `clear` what was added.
 
         Returns:
             For each chooser, in the order they were added: what it chose, or the exception that stopped it. One that
@@ -148,34 +153,75 @@ class Step(Uncopyable):
         Raises:
             CacheFullError, DecodeError: as `Context.decode`; nothing was chosen.
         """
+        self._repeatable = False
         try:
-            return self._run()
+            results = self._run(lib.causerie_step, again=False)
+            self._repeatable = len(self._batch) == len(results) and all(isinstance(r, Chosen) for r in results)
+            return results
         finally:
-            self.clear()
             at_exit.gate()
 
-    def _run(self) -> list[Chosen | BaseException]:
-        results: list[Chosen | BaseException | None] = [None] * len(self._choosers)
-        with ExitStack() as entered, self._context._lock:
-            for i, chooser in enumerate(self._choosers):
-                try:
-                    self._rows[i].grammar = _enter(entered, chooser.grammar, self._context)
-                    self._rows[i].chain = _enter(entered, chooser.chain, self._context)
-                except (CauserieError, ValueError) as error:  # noqa: PERF203 - each row by itself
-                    results[i] = error.with_traceback(None)
-                    self._rows[i].grammar = self._rows[i].chain = ffi.NULL
-            n = len(results)
-            evaluate(
-                self._context, "decode", self._batch, lambda ctx, batch: lib.causerie_step(ctx, batch, self._rows, n)
-            )
-            return [
-                self._result(i, chooser) if results[i] is None else results[i]  # type: ignore[misc]
-                for i, chooser in enumerate(self._choosers)
-            ]
+    @property
+    def repeatable(self) -> bool:
+        """Whether `run_again` is possible: one token of each sequence was evaluated, and one chosen for each."""
+        return self._repeatable
 
-    def _result(self, i: int, chooser: Chooser) -> Chosen | BaseException:
-        row = self._rows[i]
-        if row.status != lib.CAUSERIE_ROW_CHOSEN or any(s._has_custom for s in chooser.samplers):
+    def run_again(self) -> list[Chosen | BaseException]:
+        """As `run`, for the tokens that were chosen in the step before: every sequence goes on by one.
+
+        Raises:
+            CacheFullError, DecodeError: as `run`.
+            ValueError: not every sequence can (`repeatable`).
+        """
+        if not self._repeatable:
+            raise ValueError("the step before cannot be repeated: not every sequence evaluated and chose one token")
+        self._repeatable = False
+        try:
+            results = self._run(lib.causerie_step_again, again=True)
+            self._repeatable = all(isinstance(result, Chosen) for result in results)
+            return results
+        finally:
+            at_exit.gate()
+
+    def _run(self, native: Any, *, again: bool) -> list[Chosen | BaseException]:
+        choosers, rows = self._choosers, self._rows
+        refused: dict[int, BaseException] = {}
+        entered: list[Sampler] = []
+        with self._context._lock:
+            try:
+                for i, chooser in enumerate(choosers):
+                    try:
+                        rows[i].grammar = self._enter(entered, chooser.grammar, again=again)
+                        rows[i].chain = self._enter(entered, chooser.chain, again=again)
+                    except (CauserieError, ValueError) as error:  # noqa: PERF203 - each row by itself
+                        refused[i] = error.with_traceback(None)
+                        rows[i].grammar = rows[i].chain = ffi.NULL
+                count = len(choosers)
+                evaluate(
+                    self._context,
+                    "decode",
+                    self._batch,
+                    lambda ctx, batch: native(ctx, batch, rows, count),
+                    again=again,
+                )
+                return [refused.get(i) or self._result(rows[i], chooser) for i, chooser in enumerate(choosers)]
+            finally:
+                for sampler in reversed(entered):
+                    sampler._release()
+
+    def _enter(self, entered: list[Sampler], sampler: Sampler | None, *, again: bool) -> Any:
+        """The native sampler, with nobody else inside until the step is over."""
+        if sampler is None:
+            return ffi.NULL
+        pointer = sampler._acquire()
+        entered.append(sampler)
+        if not again:
+            sampler._require_model(self._context.model)
+        return pointer
+
+    @staticmethod
+    def _result(row: Any, chooser: Chooser) -> Chosen | BaseException:
+        if row.status != lib.CAUSERIE_ROW_CHOSEN or chooser.has_custom:
             try:
                 for sampler in chooser.samplers:
                     sampler._reraise()
@@ -186,15 +232,6 @@ class Step(Uncopyable):
             return Chosen(row.token)
         top = ((row.top[k].id, row.top[k].p) for k in range(row.n_top))
         return Chosen(row.token, row.logprob, tuple((token, p) for token, p in top if token >= 0))
-
-
-def _enter(entered: ExitStack, sampler: Sampler | None, context: Context) -> Any:
-    """The native sampler, with nobody else inside until the step is over."""
-    if sampler is None:
-        return ffi.NULL
-    pointer = entered.enter_context(sampler._use())
-    sampler._require_model(context.model)
-    return pointer
 
 
 def _require_chosen(row: Any, chooser: Chooser) -> None:
