@@ -44,9 +44,10 @@ class _Lane:
 
 @dataclass(frozen=True)
 class _Picture:
-    """All lanes, at a scale of so many cells a column."""
+    """The lanes of all cells before an end, so many cells in a column."""
 
     scale: int
+    end: int
     lanes: tuple[_Lane, ...]
     summary: str
 
@@ -84,6 +85,7 @@ def _picture(cache_map: CacheMap, most_columns: int) -> _Picture:
     entries = sorted(cache_map.entries, key=_place)
     return _Picture(
         scale,
+        end,
         tuple(_lane(entry, shared, scale, n_columns) for entry in entries),
         f"{cache_map.n_cells} cells: {len(held)} used, {len(shared)} of them shared; {cache_map.n_cells - len(held)} "
         "free",
@@ -151,7 +153,7 @@ def svg(cache_map: CacheMap) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} viewBox="0 0 {width} {height}" {_STYLE}>',
         f"<title>{picture.summary}</title>",
         f'<rect {size} fill="#ffffff"/>',
-        f'<text x="8" y="22">{picture.summary}</text>',
+        f'<text x="8" y="22">{picture.summary} (the first {picture.end} are drawn)</text>',
     ]
     for index, lane in enumerate(picture.lanes):
         parts += _svg_lane(lane, _TOP + _ROW * index, step, _colour(index, owned=lane.owned))
