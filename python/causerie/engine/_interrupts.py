@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import threading
-from _signal import SIGINT, default_int_handler, getsignal, signal  # without the enums of `signal`: this is done often
+from _signal import (  # type: ignore[import-not-found]  # as `signal`, without its enums: this is done for every token
+    SIGINT,
+    default_int_handler,
+    getsignal,
+    signal,
+)
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from causerie.llama.step import Step
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
     from causerie.engine._cache import Cache
     from causerie.engine._counters import Counters
@@ -41,9 +42,12 @@ class Scheduler:
         pace: how many prompt tokens a step takes.
         counters: what happened, for `Engine.stats`.
         lock: held where `active` changes, and where somebody is told.
+        n_ctx: tokens of the longest sequence.
     """
 
-    def __init__(self, context: Context, cache: Cache, pace: Pace, counters: Counters, lock: threading.RLock) -> None:
+    def __init__(
+        self, context: Context, cache: Cache, pace: Pace, counters: Counters, lock: threading.RLock, n_ctx: int
+    ) -> None:
         self._context = context
         self._vocab = context.model.vocab
         self._cache = cache
@@ -51,10 +55,12 @@ class Scheduler:
         self._counters = counters
         self._lock = lock
         self._step = Step(context)
-        self.n_ctx_seq = context.n_ctx_seq
+        self._n_ctx = n_ctx
+        self.broken: BaseException | None = None  # why nothing can be evaluated any more
         self.active: list[Generation] = []
         self._incoming: list[Generation] = []  # under the lock: submitted since the last step
         self._placing = Placing(cache)
+        self._together: list[tuple[Generation, Slot]] = []  # those in the last step, if it can be repeated
         self.running: tuple[Generation, ...] = ()  # those in the evaluation that runs now
 
     def submit(self, generation: Generation) -> None:
@@ -73,11 +79,24 @@ class Scheduler:
 
     def step(self) -> None:
         """Bring every generation forward as far as one evaluation can."""
+        if self._can_repeat():
+            self._repeat()
+            return
         self.collect()
         plan = self._plan()
-        if not plan:
-            return
-        self._run(plan)
+        if plan:
+            self._run(plan)
+
+    def _can_repeat(self) -> bool:
+        """Whether all that there is to do is the next token of those in the last step."""
+        together = self._together
+        if not together or self._incoming or len(self.active) != len(together) or not self._step.repeatable:
+            return False
+        for generation, slot in together:
+            ready = generation.finish_reason is None and not generation.cancelled and slot.owner is generation.sequence
+            if not ready or len(slot.held) + 1 != len(generation.target):
+                return False
+        return self._cache.pool.free >= len(together)
 
     def collect(self) -> None:
         """End those that nobody wants any more."""
@@ -173,35 +192,71 @@ class Scheduler:
     def _run(self, plan: list[Generation]) -> None:
         choosing = [g for g in plan if g.chooser is not None and self._ends_with(g)]
         rows = sum(g.n_generated > 0 for g in choosing)
-        tokens = len(self._step)
         slots = [self._slot(g) for g in plan]
+        results = self._evaluate(plan, slots, rows, self._step.run)
+        if results is None:
+            return
+        for generation in plan:
+            held = min(generation.sequence.held, generation.n_prompt)
+            generation.evaluated = max(generation.evaluated, held - generation.cached)
+            generation.alone = False
+            self._placing.evaluated(generation)
+        self._deliver(choosing, results)
+        for generation in plan:
+            if generation.chooser is None and self._ends_with(generation):
+                self.finish(generation, "length")
+        self._together = list(zip(plan, slots, strict=True)) if self._step.repeatable else []
+
+    def _repeat(self) -> None:
+        """The next token of all, without planning: what most steps are."""
+        plan, slots = [], []
+        for generation, slot in self._together:
+            slot.pending = [generation.target[-1]]
+            plan.append(generation)
+            slots.append(slot)
+        results = self._evaluate(plan, slots, len(plan), self._step.run_again)
+        if results is not None:
+            self._deliver(plan, results)
+
+    def _evaluate(
+        self, plan: list[Generation], slots: list[Slot], rows: int, run: Callable[[], list[Chosen | BaseException]]
+    ) -> list[Chosen | BaseException] | None:
+        """Run the step; None if it failed, and then all is in order again.
+
+        Args:
+            plan: those in it.
+            slots: theirs, with what is evaluated as pending.
+            rows: how many of them continue an answer.
+            run: evaluates.
+        """
+        tokens = len(self._step)
         with self._lock:
             self.running = tuple(plan)
         begun = time.perf_counter()
         try:
-            results = self._step.run()
+            results = run()
             seconds = time.perf_counter() - begun
             for slot in slots:
                 self._cache.commit(slot)
-            for generation in plan:
-                held = min(generation.sequence.held, generation.n_prompt)
-                generation.evaluated = max(generation.evaluated, held - generation.cached)
         except BaseException as error:  # noqa: BLE001 - it is raised by those whom it concerns
             for slot in slots:
                 if slot.pending:
                     self._cache.reconcile(slot)
             self._evaluation_failed(plan, error)
-            return
+            return None
         finally:
-            with self._lock:
-                self.running = ()
+            self.running = ()
         self._pace.measured(rows, tokens - rows, seconds)
         self._counters.step(rows=rows, tokens=tokens, seconds=seconds)
-        self._deliver(plan, choosing, results)
+        return results
 
     def _ends_with(self, generation: Generation) -> bool:
         slot = self._slot(generation)
         return len(slot.held) + len(slot.pending) == len(generation.target)
+
+    def _beyond_repair(self, error: BaseException) -> bool:
+        """Whether the context cannot be used any more."""
+        return self._context.closed or (isinstance(error, NativeError) and error.aborted)
 
     def _evaluation_failed(self, plan: list[Generation], error: BaseException) -> None:
         """Nothing was chosen, and the slots say what the memory holds now."""
@@ -235,20 +290,12 @@ class Scheduler:
         elif not self._yield_place():
             self.fail(plan[0], error)
 
-    def _deliver(
-        self, plan: list[Generation], choosing: list[Generation], results: list[Chosen | BaseException]
-    ) -> None:
-        for generation in plan:
-            generation.alone = False
-            self._placing.evaluated(generation)
+    def _deliver(self, choosing: list[Generation], results: list[Chosen | BaseException]) -> None:
         for generation, result in zip(choosing, results, strict=True):
             if isinstance(result, BaseException):
                 self.fail(generation, result)
             else:
                 self._take(generation, result)
-        for generation in plan:
-            if generation.chooser is None and self._ends_with(generation):
-                self.finish(generation, "length")
 
     def _take(self, generation: Generation, chosen: Chosen) -> None:
         """One more token."""
@@ -268,7 +315,7 @@ class Scheduler:
                 return
         if enough:
             self.finish(generation, "stop")
-        elif len(generation.target) >= self.n_ctx_seq:
+        elif len(generation.target) >= self._n_ctx:
             generation.context_full = True
             self.finish(generation, "length")
         elif generation.n_generated == generation.max_tokens:
@@ -284,6 +331,12 @@ class Scheduler:
         if isinstance(error, NativeError) and error.aborted:
             logger.error("llama.cpp stopped at an internal check: %s", error)
         self.finish(generation, "error")
+
+    def fail_all(self, error: BaseException) -> None:
+        """End every generation with an exception, as nothing can be evaluated any more."""
+        self.broken = error
+        for generation in self.unfinished():
+            self.fail(generation, error)
 
     def finish(self, generation: Generation, reason: FinishReason) -> None:
         """End a generation; what its slot holds stays there."""

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from causerie.engine._cache import Cache
 from causerie.engine._counters import Counters
 from causerie.engine._leadership import Leadership
+from causerie.engine._limits import Limits
 from causerie.engine._pace import Pace
 from causerie.engine._parking import Parking
 from causerie.engine._report import gather_map, gather_stats
 from causerie.engine._scheduler import Scheduler
 from causerie.engine.generation import Generation
 from causerie.engine.sequence import Sequence
-from causerie.errors import BusyError, ClosedError, ContextOverflowError, UnsupportedError
+from causerie.errors import BusyError, ClosedError, ContextOverflowError, NativeError
 from causerie.llama.context import Context
 from causerie.llama.model import Model
 
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     from causerie.llama.step import Chooser
 
 __all__ = ["TokenEngine"]
-
-_N_CTX = 8192
-_MANY_RESIDENT = 32
-_FEW_RESIDENT = 8  # where each costs a state of its own
 
 
 class TokenEngine:
@@ -86,17 +83,15 @@ class TokenEngine:
         self._owns_model = not isinstance(model, Model)
         self.model = model if isinstance(model, Model) else Model(_resolved(model), **(model_options or {}))
         try:
-            self._refuse_unable(self.model)
-            states = self.model.is_recurrent or self.model.is_hybrid
-            n_ctx = n_ctx or min(_N_CTX, self.model.n_ctx_train or _N_CTX)
-            n_batch = min(n_batch, n_ctx)
+            limits = Limits(self.model, n_ctx=n_ctx, max_resident=max_resident)
+            n_batch = min(n_batch, limits.n_ctx)
             self._context = Context(
                 self.model,
-                n_ctx=n_ctx,
+                n_ctx=limits.n_ctx,
                 n_batch=n_batch,
                 n_ubatch=n_ubatch or n_batch,
                 # One more, that keeps cells from being used in a wrong order.
-                n_seq_max=(max_resident or (_FEW_RESIDENT if states else _MANY_RESIDENT)) + (kv_unified and not states),
+                n_seq_max=limits.max_resident + (kv_unified and not limits.states),
                 n_threads=n_threads,
                 kv_unified=kv_unified,
                 swa_full=swa_full,
@@ -106,7 +101,7 @@ class TokenEngine:
             if self._owns_model:
                 self.model.close()
             raise
-        self.n_ctx = self._context.n_ctx_seq
+        self.n_ctx = min(self._context.n_ctx_seq, limits.n_positions)
         self._closed = False
         self._numbers = count()
         self._sequences: weakref.WeakSet[Sequence] = weakref.WeakSet()
@@ -114,16 +109,9 @@ class TokenEngine:
         self._cache = Cache(self._context, Parking(parking_bytes))
         self._leadership = Leadership(self._step, self._interrupt)
         self._scheduler = Scheduler(
-            self._context, self._cache, Pace(n_batch, stretch), self._counters, self._leadership.lock
+            self._context, self._cache, Pace(n_batch, stretch), self._counters, self._leadership.lock, self.n_ctx
         )
         self._to_forget: list[Sequence] = []
-
-    @staticmethod
-    def _refuse_unable(model: Model) -> None:
-        if model.has_encoder:
-            raise UnsupportedError(f"a {model.architecture} model has an encoder: use causerie.llama to drive it")
-        if model.is_diffusion:
-            raise UnsupportedError(f"a {model.architecture} model does not write one token after the other")
 
     # ---- sequences ----
 
@@ -255,6 +243,9 @@ class TokenEngine:
             self._cache.forget(self._to_forget.pop())
 
     def _step(self) -> None:
+        if self._context.closed:
+            self._scheduler.fail_all(ClosedError("the model was closed while this was generated"))
+            return
         self._settle()
         self._scheduler.step()
 
@@ -283,10 +274,13 @@ class TokenEngine:
             )
 
     def require_open(self) -> None:
-        """ClosedError once it is closed, or in another process."""
+        """ClosedError once it is closed, or in another process; NativeError after llama.cpp has stopped in the middle."""
         self.require_process()
         if self._closed or self._context.closed:
             raise ClosedError("this engine is closed")
+        broken = self._scheduler.broken
+        if broken is not None:
+            raise NativeError(f"this engine is no longer usable, close it: {broken}", aborted=True)
 
     def close(self) -> None:
         """End all generations with `ClosedError`, and free the context, and the model if it is the engine's own.
@@ -322,7 +316,8 @@ class TokenEngine:
         with self._leadership.between_steps():
             self.require_open()
             self._settle()
-            return gather_stats(self._counters, self._cache, self._scheduler.unfinished(), self._sequences)
+            with self._leadership.lock:
+                return gather_stats(self._counters, self._cache, self._scheduler.unfinished(), self._sequences)
 
     def cache_map(self) -> CacheMap:
         """Which cells belong to which sequence, now. Waits for the end of a running step."""
