@@ -29,17 +29,16 @@ class SeenRow(Chosen):
 class SeeingStep(Step):
     """A step that keeps, with each choice, a copy of the row."""
 
-    def run(self) -> list[Chosen | BaseException]:
-        indices = [self._rows[i].index for i in range(len(self._choosers))]
-        results: list[Chosen | BaseException] = []
-        for index, result in zip(indices, super().run(), strict=True):
-            if isinstance(result, Chosen):
-                seen = SeenRow(*result)
-                seen.logits = np.array(self._context.logits(index))
-                results.append(seen)
-            else:
-                results.append(result)
-        return results
+    def _run(self, *args: Any, **options: Any) -> list[Chosen | BaseException]:
+        results = super()._run(*args, **options)
+        return [self._seen(self._rows[i].index, result) for i, result in enumerate(results)]
+
+    def _seen(self, index: int, result: Chosen | BaseException) -> Chosen | BaseException:
+        if not isinstance(result, Chosen):
+            return result
+        seen = SeenRow(*result)
+        seen.logits = np.array(self._context.logits(index))
+        return seen
 
 
 def watch(engine: TokenEngine) -> TokenEngine:
@@ -173,9 +172,9 @@ class Program:
         """Do so many, and judge each."""
         try:
             for _ in range(operations):
-                self.random.choices(
-                    [self.generate, self.fork, self.close_one, self.new, self.drop], [10, 2, 1, 2, 1]
-                )[0]()
+                self.random.choices([self.generate, self.fork, self.close_one, self.new, self.drop], [10, 2, 1, 2, 1])[
+                    0
+                ]()
         except BaseException as error:
             error.add_note("after: " + "; ".join(self.history[-40:])) if hasattr(error, "add_note") else None
             raise
@@ -246,7 +245,11 @@ class Program:
             prompt, sink = self.prompt(actor), Log(stop_after=self.random.choice([-1, -1, 1, 3]))
             room = self.longest - len(prompt)
             generation = self.engine.generate(
-                actor.sequence, prompt, chooser=self.chooser(), sink=sink, max_tokens=self.random.randint(1, min(12, room))
+                actor.sequence,
+                prompt,
+                chooser=self.chooser(),
+                sink=sink,
+                max_tokens=self.random.randint(1, min(12, room)),
             )
             runs.append((actor, generation, sink, prompt))
         threads = [self.cancel_later(g) for _, g, _, _ in runs if not self.random.randrange(5)]
