@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
-from typing import TYPE_CHECKING
+import subprocess
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).resolve().parents[1]
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and children inherit that; tests send it to theirs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,3 +31,27 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("CAUSERIE_CACHE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def tools_dir() -> Path:
+    """Folder with llama.cpp's own programs, built from the vendored source by `make tools`."""
+    chosen = os.environ.get("CAUSERIE_TOOLS_DIR")
+    for folder in [Path(chosen)] if chosen else sorted((ROOT / "build").glob("*/bin")):
+        if shutil.which("llama-completion", path=str(folder)) is not None:
+            return folder
+    pytest.fail("llama.cpp's own programs are not built: run `make tools`, or set CAUSERIE_TOOLS_DIR")
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tools_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One tiny random-weight model per architecture, by llama.cpp's name for it; kept in CAUSERIE_TINY_MODELS, if set."""
+    folder = Path(os.environ.get("CAUSERIE_TINY_MODELS") or tmp_path_factory.mktemp("tiny"))
+    if not any(folder.glob("*.gguf")):
+        subprocess.run(
+            [tools_dir / "test-llama-archs", "-o", folder],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    return {path.name.removesuffix(".gguf"): path for path in sorted(folder.glob("*.gguf"))}

@@ -274,7 +274,7 @@ class TokenEngine:
             )
 
     def require_open(self) -> None:
-        """ClosedError once it is closed, or in another process; NativeError after llama.cpp has stopped in the middle."""
+        """ClosedError once it is closed, or in another process; NativeError once llama.cpp has stopped in a step."""
         self.require_process()
         if self._closed or self._context.closed:
             raise ClosedError("this engine is closed")

@@ -1,0 +1,98 @@
+"""Whatever happened before and whatever else runs, a sequence gets the logits that it would get alone."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from engine_oracle import Log, Program, Reference, check_slots, run_programs, watch
+
+from causerie.engine import TokenEngine
+from causerie.llama import Chooser, Model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SEEDS = int(os.environ.get("CAUSERIE_ORACLE_SEEDS", "3"))
+
+# How far logits may be from those of a fresh context. Where a memory cannot keep its cells in the order of their
+# positions, sums are rounded differently; a wrong token in the context is a thousand times as far away.
+KINDS = {
+    "llama-dense": 1e-10,
+    "gemma3-dense": 1e-6,  # sliding window
+    "mamba-dense": 1e-10,  # recurrent
+    "falcon-h1-dense": 1e-5,  # hybrid
+}
+
+
+def options(seed: int) -> dict[str, object]:
+    """An engine, small in one way or the other."""
+    r = random.Random(seed)
+    return {
+        "n_ctx": r.choice([256, 300, 512, 1024]),
+        "max_resident": r.choice([1, 2, 3, 6]),
+        "n_batch": r.choice([48, 64, 512]),
+        "n_ubatch": r.choice([8, 32, 48]),
+        "kv_unified": r.random() < 0.7,
+        "parking_bytes": r.choice([0, 3_000_000, 1 << 30]),
+        "swa_full": r.random() < 0.7,
+    }
+
+
+def judge(model: Model, reference: Reference, seed: int, words: list[int], operations: int, longest: int) -> None:
+    with watch(TokenEngine(model, n_threads=1, **options(seed))) as engine:  # type: ignore[arg-type]
+        threads = random.Random(seed).choice([1, 3])
+        programs = [Program(engine, reference, seed * 10 + i, words, longest) for i in range(threads)]
+        run_programs(programs, operations // threads)
+        check_slots(engine, idle=True)
+
+
+@pytest.fixture(scope="module")
+def exact(smollm2: Model) -> Iterator[Reference]:
+    reference = Reference(smollm2)
+    yield reference
+    reference.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_smollm2_gives_the_same_to_the_last_bit(smollm2: Model, exact: Reference, seed: int) -> None:
+    judge(smollm2, exact, seed, list(range(1000, 1400)), operations=9, longest=110)
+
+
+@pytest.mark.parametrize("seed", range(2 * SEEDS))
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_memory(tiny_models: dict[str, Path], name: str, seed: int) -> None:
+    with Model(tiny_models[name]) as model:
+        reference = Reference(model, KINDS[name])
+        judge(model, reference, seed, list(range(3, model.n_vocab)), operations=18, longest=150)
+        reference.close()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_far_too_few_cells(tiny: Model, seed: int) -> None:
+    reference = Reference(tiny, 1e-10)
+    with watch(TokenEngine(tiny, n_ctx=256, max_resident=9, n_batch=64, n_ubatch=32, n_threads=1)) as engine:
+        words = list(range(3, tiny.n_vocab))
+        run_programs([Program(engine, reference, seed * 10 + i, words, longest=250) for i in range(4)], 8)
+        check_slots(engine, idle=True)
+        assert engine.stats().compactions
+    reference.close()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_judge_notices_one_wrong_token(tiny_models: dict[str, Path], name: str) -> None:
+    with Model(tiny_models[name]) as model, watch(TokenEngine(model, n_ctx=256, n_batch=32, n_threads=1)) as engine:
+        reference = Reference(model, KINDS[name])
+        program = Program(engine, reference, 1, list(range(3, model.n_vocab)), 100)
+        program.new()
+        prompt = program.some(60, 60)
+        seen = Log(stop_after=1)
+        engine.wait(engine.generate(program.actors[0].sequence, prompt, chooser=Chooser(), sink=seen))
+        reference.check(prompt, seen.rows, "right")
+        with pytest.raises(AssertionError, match="NMSE"):
+            reference.check([*prompt[:50], prompt[50] % 50 + 10, *prompt[51:]], seen.rows, "wrong")
+        reference.close()
