@@ -216,42 +216,62 @@ void fail(causerie_row & row, causerie_row_status status, const char * reason) {
     row.message[sizeof(row.message) - 1] = '\0';
 }
 
+int32_t step(llama_context * ctx, const llama_batch & batch, causerie_row * rows, int32_t n_rows) {
+    const int32_t code = llama_decode(ctx, batch);
+    if (code != 0) {
+        return code;
+    }
+    llama_synchronize(ctx);
+    const int32_t n = llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(ctx)));
+    for (int32_t i = 0; i < n_rows; ++i) {
+        causerie_row & row = rows[i];
+        row.token = -1;
+        row.status = CAUSERIE_ROW_CHOSEN;
+        row.message[0] = '\0';
+        try {
+            fill(ctx, row, n);
+        } catch (const Refused & refused) {
+            fail(row, refused.status, "");
+        } catch (const causerie::Aborted & e) {
+            fail(row, CAUSERIE_ROW_ABORT, e.what());
+        } catch (const std::exception & e) {
+            fail(row, CAUSERIE_ROW_EXCEPTION, e.what());
+        }
+    }
+    return code;
+}
+
 }  // namespace
 
 int32_t causerie_step(llama_context * ctx, llama_batch batch, causerie_row * rows, int32_t n_rows) {
+    return causerie_guarded<int32_t>(__func__, [&] { return step(ctx, batch, rows, n_rows); }, 0);
+}
+
+int32_t causerie_step_again(
+    llama_context * ctx, llama_batch batch, causerie_row * rows, int32_t n_rows, int32_t n_times, llama_token * tokens,
+    int32_t * n_done) {
+    *n_done = 0;
     return causerie_guarded<int32_t>(
         __func__,
         [&] {
-            const int32_t code = llama_decode(ctx, batch);
-            if (code != 0) {
-                return code;
-            }
-            llama_synchronize(ctx);
-            const int32_t n = llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(ctx)));
-            for (int32_t i = 0; i < n_rows; ++i) {
-                causerie_row & row = rows[i];
-                row.token = -1;
-                row.status = CAUSERIE_ROW_CHOSEN;
-                row.message[0] = '\0';
-                try {
-                    fill(ctx, row, n);
-                } catch (const Refused & refused) {
-                    fail(row, refused.status, "");
-                } catch (const causerie::Aborted & e) {
-                    fail(row, CAUSERIE_ROW_ABORT, e.what());
-                } catch (const std::exception & e) {
-                    fail(row, CAUSERIE_ROW_EXCEPTION, e.what());
+            const llama_vocab * vocab = llama_model_get_vocab(llama_get_model(ctx));
+            bool going = true;
+            while (going && *n_done < n_times) {
+                for (int32_t i = 0; i < n_rows; ++i) {
+                    batch.token[rows[i].index] = rows[i].token;
+                    ++batch.pos[rows[i].index];
                 }
+                const int32_t code = step(ctx, batch, rows, n_rows);
+                if (code != 0) {
+                    return code;
+                }
+                for (int32_t i = 0; i < n_rows; ++i) {
+                    *tokens++ = rows[i].token;
+                    going = going && rows[i].status == CAUSERIE_ROW_CHOSEN && !llama_vocab_is_eog(vocab, rows[i].token);
+                }
+                ++*n_done;
             }
-            return code;
+            return 0;
         },
         0);
-}
-
-int32_t causerie_step_again(llama_context * ctx, llama_batch batch, causerie_row * rows, int32_t n_rows) {
-    for (int32_t i = 0; i < n_rows; ++i) {
-        batch.token[rows[i].index] = rows[i].token;
-        ++batch.pos[rows[i].index];
-    }
-    return causerie_step(ctx, batch, rows, n_rows);
 }

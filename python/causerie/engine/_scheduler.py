@@ -6,13 +6,12 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from causerie.engine._evaluator import Evaluator
 from causerie.engine._placing import Placing
 from causerie.errors import CacheFullError, DecodeError, NativeError
-from causerie.llama.step import Step
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
 
     from causerie.engine._cache import Cache
     from causerie.engine._counters import Counters
@@ -54,14 +53,19 @@ class Scheduler:
         self._pace = pace
         self._counters = counters
         self._lock = lock
-        self._step = Step(context)
+        self._evaluator = Evaluator(context, cache, pace, counters, lock)
+        self._step = self._evaluator.step
         self._n_ctx = n_ctx
         self.broken: BaseException | None = None  # why nothing can be evaluated any more
         self.active: list[Generation] = []
         self._incoming: list[Generation] = []  # under the lock: submitted since the last step
         self._placing = Placing(cache)
         self._together: list[tuple[Generation, Slot]] = []  # those in the last step, if it can be repeated
-        self.running: tuple[Generation, ...] = ()  # those in the evaluation that runs now
+
+    @property
+    def running(self) -> tuple[Generation, ...]:
+        """The generations in the evaluation that runs now."""
+        return self._evaluator.running
 
     def submit(self, generation: Generation) -> None:
         """Take in a generation, from any thread, under the lock."""
@@ -193,8 +197,10 @@ class Scheduler:
         choosing = [g for g in plan if g.chooser is not None and self._ends_with(g)]
         rows = sum(g.n_generated > 0 for g in choosing)
         slots = [self._slot(g) for g in plan]
-        results = self._evaluate(plan, slots, rows, self._step.run)
-        if results is None:
+        try:
+            results = self._evaluator.run(plan, slots, rows)
+        except BaseException as error:  # noqa: BLE001 - it is raised by those whom it concerns
+            self._evaluation_failed(plan, error)
             return
         for generation in plan:
             held = min(generation.sequence.held, generation.n_prompt)
@@ -208,47 +214,32 @@ class Scheduler:
         self._together = list(zip(plan, slots, strict=True)) if self._step.repeatable else []
 
     def _repeat(self) -> None:
-        """The next token of all, without planning: what most steps are."""
-        plan, slots = [], []
+        """The next token of all, or the next few, without planning: what most steps are."""
+        plan, slots = [pair[0] for pair in self._together], [pair[1] for pair in self._together]
         for generation, slot in self._together:
             slot.pending = [generation.target[-1]]
-            plan.append(generation)
-            slots.append(slot)
-        results = self._evaluate(plan, slots, len(plan), self._step.run_again)
-        if results is not None:
+        try:
+            done = self._evaluator.again(plan, slots, self._times(plan))
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._evaluation_failed(plan, error)
+            return
+        for results in done:
             self._deliver(plan, results)
 
-    def _evaluate(
-        self, plan: list[Generation], slots: list[Slot], rows: int, run: Callable[[], list[Chosen | BaseException]]
-    ) -> list[Chosen | BaseException] | None:
-        """Run the step; None if it failed, and then all is in order again.
+    def _times(self, plan: list[Generation]) -> int:
+        """How many tokens each may go on by at once: so few that nobody notices, and none that would be too many.
 
-        Args:
-            plan: those in it.
-            slots: theirs, with what is evaluated as pending.
-            rows: how many of them continue an answer.
-            run: evaluates.
+        What is evaluated behind a token at which a reader says "enough" must be taken back, so the memory must be able
+        to.
         """
-        tokens = len(self._step)
-        with self._lock:
-            self.running = tuple(plan)
-        begun = time.perf_counter()
-        try:
-            results = run()
-            seconds = time.perf_counter() - begun
-            for slot in slots:
-                self._cache.commit(slot)
-        except BaseException as error:  # noqa: BLE001 - it is raised by those whom it concerns
-            for slot in slots:
-                if slot.pending:
-                    self._cache.reconcile(slot)
-            self._evaluation_failed(plan, error)
-            return None
-        finally:
-            self.running = ()
-        self._pace.measured(rows, tokens - rows, seconds)
-        self._counters.step(rows=rows, tokens=tokens, seconds=seconds)
-        return results
+        most = self._pace.times(len(plan)) if self._cache.can_cut else 1
+        if most > 1:
+            most = min(most, self._cache.pool.free // len(plan))
+            for generation in plan:
+                most = min(most, self._n_ctx - len(generation.target))
+                if generation.max_tokens is not None:
+                    most = min(most, generation.max_tokens - generation.n_generated)
+        return max(1, most)
 
     def _ends_with(self, generation: Generation) -> bool:
         slot = self._slot(generation)
@@ -292,6 +283,8 @@ class Scheduler:
 
     def _deliver(self, choosing: list[Generation], results: list[Chosen | BaseException]) -> None:
         for generation, result in zip(choosing, results, strict=True):
+            if generation.finish_reason is not None:
+                continue  # it was enough before
             if isinstance(result, BaseException):
                 self.fail(generation, result)
             else:

@@ -17,7 +17,7 @@ from causerie.llama._params import uint
 from causerie.llama.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -166,24 +166,49 @@ class Step(Uncopyable):
         """Whether `run_again` is possible: one token of each sequence was evaluated, and one chosen for each."""
         return self._repeatable
 
-    def run_again(self) -> list[Chosen | BaseException]:
-        """As `run`, for the tokens that were chosen in the step before: every sequence goes on by one.
+    def run_again(self, times: int = 1) -> list[list[Chosen | BaseException]]:
+        """As `run`, for the tokens that were chosen in the step before: every sequence goes on by one, or by several.
+
+        Args:
+            times: steps to run at most. It ends early behind a step in which a chooser failed or chose a token that
+                ends a turn, and before one that fails. Choosers that tell log-probabilities, or have a sampler in
+                Python, take one step at a time.
+
+        Returns:
+            What `run` returns, for each step that was done: at least one.
 
         Raises:
-            CacheFullError, DecodeError: as `run`.
+            CacheFullError, DecodeError: as `run`; no step was done.
             ValueError: not every sequence can (`repeatable`).
         """
         if not self._repeatable:
             raise ValueError("the step before cannot be repeated: not every sequence evaluated and chose one token")
         self._repeatable = False
+        count = len(self._choosers)
+        times = 1 if any(c.n_top is not None or c.has_custom for c in self._choosers) else uint("times", times, 1, 1024)
+        tokens = ffi.new("llama_token[]", times * count)
+        done = ffi.new("int32_t *")
+
+        def native(ctx: Any, batch: Any, rows: Any, n: int) -> int:
+            return int(lib.causerie_step_again(ctx, batch, rows, n, times, tokens, done))
+
         try:
-            results = self._run(lib.causerie_step_again, again=True)
-            self._repeatable = all(isinstance(result, Chosen) for result in results)
-            return results
+            try:
+                last = self._run(native, again=True)
+            except CauserieError:
+                if not done[0]:
+                    raise
+                # The step behind those that were done failed, and left nothing behind.
+                return [[Chosen(tokens[k * count + i]) for i in range(count)] for k in range(done[0])]
+            self._repeatable = all(isinstance(result, Chosen) for result in last)
+            steps: list[list[Chosen | BaseException]] = [
+                [Chosen(tokens[k * count + i]) for i in range(count)] for k in range(done[0] - 1)
+            ]
+            return [*steps, last]
         finally:
             at_exit.gate()
 
-    def _run(self, native: Any, *, again: bool) -> list[Chosen | BaseException]:
+    def _run(self, native: Callable[[Any, Any, Any, int], int], *, again: bool) -> list[Chosen | BaseException]:
         choosers, rows = self._choosers, self._rows
         refused: dict[int, BaseException] = {}
         entered: list[Sampler] = []
