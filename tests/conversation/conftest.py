@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from talking import Oracle
+from talking import EXACT, Oracle
 
 from causerie import Engine
 from causerie.llama import Model
@@ -23,7 +23,7 @@ def model(smollm2_path: Path) -> Iterator[Model]:
 
 @pytest.fixture(scope="session")
 def engine(model: Model) -> Iterator[Engine]:
-    with Engine(model, n_ctx=2048, n_threads=1) as made:
+    with Engine(model, n_ctx=2048, **EXACT) as made:
         yield made
 
 
@@ -33,7 +33,7 @@ def make_engine(model: Model) -> Iterator[Callable[..., Engine]]:
     made: list[Engine] = []
 
     def make(**options: Any) -> Engine:
-        made.append(Engine(model, **{"n_ctx": 512, "n_threads": 1, **options}))
+        made.append(Engine(model, **{"n_ctx": 512, **EXACT, **options}))
         return made[-1]
 
     yield make

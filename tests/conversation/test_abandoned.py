@@ -53,10 +53,14 @@ def forget(chat: Conversation) -> str:
 
 def stumble(chat: Conversation) -> str:
     texts = []
-    with pytest.raises(ZeroDivisionError):
+
+    def consume() -> None:
         for chunk in chat.stream(QUESTION, temperature=0):
             texts.append(chunk.text)
-            1 // 0  # noqa: B018
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        consume()
     gc.collect()  # the exception held the stream
     return texts[0]
 

@@ -151,9 +151,8 @@ class TestTasks:
         async def main() -> None:
             chat = engine.conversation()
             task = asyncio.create_task(chat.asend(QUESTION, temperature=0))
-            while not engine.stats().running:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.4)
+            assert engine.stats().running
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

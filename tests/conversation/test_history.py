@@ -64,7 +64,14 @@ class TestAdding:
         chat.add({"role": "user", "content": "c"})
         chat.add(Message("assistant", "", tool_calls=(ToolCall("1", "f", {}),)))
         chat.add_tool_result("1", "42", name="f")
-        assert [message.role for message in chat.messages] == "system user assistant user assistant tool".split()
+        assert [message.role for message in chat.messages] == [
+            "system",
+            "user",
+            "assistant",
+            "user",
+            "assistant",
+            "tool",
+        ]
 
     def test_user_after_user_is_accepted(self, engine: Engine) -> None:
         chat = engine.conversation()
@@ -129,7 +136,7 @@ class TestResponding:
         chat = engine.conversation(messages=[{"role": role, "content": text} for role, text in messages])
         before = chat.messages
         for call in (chat.respond, lambda: list(chat.stream_respond())):
-            with pytest.raises(ValueError, match="respond to|needs one by the user"):
+            with pytest.raises(ValueError, match=r"respond to|needs one by the user"):
                 call()
         assert chat.messages == before
 

@@ -32,7 +32,7 @@ class TestWithinAConversation:
             held = usage.prompt_tokens + usage.completion_tokens
 
     def test_generated_ids_are_not_tokenised_anew(self, engine: Engine, oracle: Oracle) -> None:
-        """"hello" spelled in single letters: no tokenizer would cut it so."""
+        """ "hello" spelled in single letters: no tokenizer would cut it so."""
         chat = engine.conversation()
         letters = [engine.model.vocab.tokenize(letter, add_special=False).tolist() for letter in "hello"]
         assert all(len(ids) == 1 for ids in letters)
