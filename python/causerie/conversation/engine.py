@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from causerie.conversation.history import History, examples_as_messages
 from causerie.conversation.overflow import as_overflow
 from causerie.conversation.settings import Settings
 from causerie.engine import TokenEngine
+from causerie.errors import TemplateError
 
 if TYPE_CHECKING:
     import os
@@ -91,6 +93,11 @@ class Engine(TokenEngine):
         if isinstance(template, ChatTemplate):
             return template
         if template is None:
+            if self.model.chat_template() is None:
+                raise TemplateError(
+                    "the model's file has no chat template: give one in Jinja, as Engine(..., template=...) or "
+                    "engine.conversation(template=...)"
+                )
             return ChatTemplate.from_model(self.model)
         vocab = self.model.vocab
         bos, eos = ("" if token is None else vocab.text(token) for token in (vocab.bos, vocab.eos))
@@ -158,11 +165,11 @@ class Engine(TokenEngine):
             output_transform=output_transform,
             history_transform=history_transform,
         )
-        name = name or f"conversation {next(self._conversations)}"
-        conversation = Conversation(self, self.sequence(name), settings, history)
         if history.messages:
-            conversation.render()  # what the template refuses is refused here
-        return conversation
+            # What the template refuses is refused here; the history transform waits for something to reply to.
+            replace(settings, history_transform=None).encode(history)
+        name = name or f"conversation {next(self._conversations)}"
+        return Conversation(self, self.sequence(name), settings, history)
 
 
 def _role(message: Message | Mapping[str, Any]) -> object:

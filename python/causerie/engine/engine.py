@@ -107,7 +107,7 @@ class TokenEngine:
         self._sequences: weakref.WeakSet[Sequence] = weakref.WeakSet()
         self._counters = Counters()
         self._cache = Cache(self._context, Parking(parking_bytes))
-        self._leadership = Leadership(self._step, self._interrupt)
+        self._leadership = Leadership(_weakly(self._step), _weakly(self._interrupt))
         self._scheduler = Scheduler(
             self._context, self._cache, Pace(n_batch, stretch), self._counters, self._leadership.lock, self.n_ctx
         )
@@ -331,3 +331,15 @@ def _resolved(name: str | os.PathLike[str]) -> str:
     from causerie import models
 
     return os.fspath(models.resolve(name))
+
+
+def _weakly(method: Callable[[], object]) -> Callable[[], None]:
+    """A method that does not keep its engine alive: whoever calls it does."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        bound = reference()
+        if bound is not None:
+            bound()
+
+    return call

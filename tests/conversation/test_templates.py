@@ -1,0 +1,85 @@
+"""Conversations and chat templates: the model's own, one given, none, and one that refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from causerie import ChatTemplate, Engine, TemplateError
+from causerie.llama import Model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GREEDY = {"temperature": 0, "max_tokens": 3}
+PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+QUIET = (
+    "{% for m in messages %}{% if m.content == 'LOUD' %}{{ raise_exception('no shouting') }}{% endif %}{% endfor %}"
+    + PLAIN
+)
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + PLAIN
+
+
+@pytest.fixture(scope="module")
+def bare(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The model's file without its chat template."""
+    path = tmp_path_factory.mktemp("bare") / "bare.gguf"
+    data = smollm2_path.read_bytes()
+    path.write_bytes(data.replace(b"tokenizer.chat_template", b"tokenizer.chat_tamplate", 1))
+    with Model(path) as model, Engine(model, n_ctx=256, n_threads=1) as engine:
+        yield engine
+
+
+class TestAModelWithoutOne:
+    def test_names_the_way_out(self, bare: Engine) -> None:
+        for call in (bare.conversation, lambda: bare.template):
+            with pytest.raises(TemplateError, match=r"has no chat template.*template="):
+                call()
+
+    def test_works_with_one_that_is_given(self, bare: Engine) -> None:
+        chat = bare.conversation(template=PLAIN)
+        assert chat.send("Hi.", **GREEDY).finish_reason in {"stop", "length"}
+        with Engine(bare.model, n_ctx=256, n_threads=1, template=PLAIN) as engine:
+            assert engine.conversation().render("Hi.") == "user: Hi.\nassistant:"
+            assert engine.template.source == PLAIN
+
+
+class TestOneOfOnesOwn:
+    def test_for_a_conversation(self, engine: Engine) -> None:
+        chat = engine.conversation("Be kind.", template=PLAIN)
+        assert chat.render("Hi.") == "system: Be kind.\nuser: Hi.\nassistant:"
+        assert engine.conversation("Be kind.").render("Hi.") != chat.render("Hi.")
+        assert chat.fork().render("Hi.") == chat.render("Hi.")
+        made = ChatTemplate(PLAIN)
+        assert engine.conversation(template=made).render("x") == "user: x\nassistant:"
+
+    def test_variables_for_a_conversation_and_for_a_call(self, engine: Engine, prompts: list[list[int]]) -> None:
+        chat = engine.conversation(template="{{ mood }} {{ tone }}|" + PLAIN, template_kwargs={"mood": "glad"})
+        assert chat.render("x").startswith("glad |")
+        chat.send("x", **GREEDY, template_kwargs={"tone": "soft"})
+        assert engine.model.vocab.detokenize(prompts[-1]).startswith("glad soft|")
+        assert chat.render("x").startswith("glad |")
+
+    def test_that_is_malformed_raises_where_it_is_given(self, engine: Engine) -> None:
+        with pytest.raises(TemplateError):
+            engine.conversation(template="{% if %}")
+        with pytest.raises(TemplateError):
+            Engine(engine.model, n_ctx=256, template="{% if %}")
+
+
+class TestOneThatRefuses:
+    def test_raises_before_anything_changes(self, engine: Engine) -> None:
+        with pytest.raises(TemplateError, match="no shouting"):
+            engine.conversation("LOUD", template=QUIET)
+        chat = engine.conversation(template=QUIET)
+        for call in (lambda: chat.send("LOUD"), lambda: list(chat.stream("LOUD")), lambda: chat.render("LOUD")):
+            with pytest.raises(TemplateError, match="no shouting"):
+                call()
+        assert chat.messages == ()
+        assert chat.send("x", **GREEDY).message == chat.messages[-1]
+
+    def test_a_system_text_where_it_knows_none_is_not_lost(self, engine: Engine) -> None:
+        chat = engine.conversation("Be kind.", template=NO_SYSTEM)
+        assert "Be kind." in chat.render("x")
+        assert chat.send("x", **GREEDY).message == chat.messages[-1]
