@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from causerie.chat.frozen_json import FrozenDict, checked_text, freeze
 
-__all__ = ["KNOWN_PARTS", "Content", "PartsPolicy", "as_content", "check_parts", "text_of"]
+__all__ = ["KNOWN_PARTS", "Content", "ContentLike", "PartsPolicy", "as_content", "check_parts", "text_of"]
 
 Content: TypeAlias = str | tuple[Mapping[str, Any], ...]
 """Text, or parts such as ``{"type": "text", "text": ...}``."""
+
+ContentLike: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""What is taken for content: text, or a list or tuple of parts."""
 
 PartsPolicy: TypeAlias = Literal["keep", "refuse"]
 """What becomes of a content part whose type is not in `KNOWN_PARTS`."""

@@ -24,7 +24,7 @@ from causerie.errors import ToolError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from causerie.chat.content import Content, PartsPolicy
+    from causerie.chat.content import ContentLike, PartsPolicy
     from causerie.chat.messages import Message
     from causerie.chat.tool_call import ToolCall
 
@@ -197,7 +197,7 @@ def drop_turns(messages: Sequence[Message], n: int = 1, *, oldest: bool = False,
 
 
 def edit(
-    messages: Sequence[Message], index: int, content: Content, *, parts: PartsPolicy = "refuse"
+    messages: Sequence[Message], index: int, content: ContentLike, *, parts: PartsPolicy = "refuse"
 ) -> tuple[Message, ...]:
     """The history up to ``index``, with the content of that message replaced; what came behind it is dropped.
 

@@ -21,7 +21,7 @@ from causerie.llama.step import Chooser
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from causerie.chat.content import Content
+    from causerie.chat.content import ContentLike
     from causerie.chat.options import SamplingOptions
     from causerie.chat.prompt import Encoded
     from causerie.conversation.engine import Engine
@@ -103,7 +103,7 @@ class Replying:
 
     # ---- prompts ----
 
-    def _preview(self, content: Content | None) -> Encoded:
+    def _preview(self, content: ContentLike | None) -> Encoded:
         self.require_open()
         self._settle_dropped()
         history, settings = self._history, self._settings
@@ -150,7 +150,7 @@ class Replying:
 
     # ---- beginnings ----
 
-    def _begin_send(self, content: Content, options: Mapping[str, Any]) -> Turn:
+    def _begin_send(self, content: ContentLike, options: Mapping[str, Any]) -> Turn:
         with self._idle():
             settings = self._settings.with_options(options)
             return self._start(self._history.append(settings.user_message(content)), settings)

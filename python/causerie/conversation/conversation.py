@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from causerie.chat.content import as_content
 from causerie.chat.messages import Message, as_message
 from causerie.conversation._replying import Replying
 from causerie.conversation.stream import AsyncStream, Stream
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from causerie.chat.content import Content
+    from causerie.chat.content import ContentLike
     from causerie.conversation.engine import Engine
     from causerie.conversation.history import History
     from causerie.conversation.reply import Reply, Report
@@ -46,7 +47,7 @@ class Conversation(Replying):
 
     # ---- talking ----
 
-    def send(self, content: Content, **options: Any) -> Reply:
+    def send(self, content: ContentLike, **options: Any) -> Reply:
         """Add a user's message and reply to it.
 
         Args:
@@ -61,15 +62,15 @@ class Conversation(Replying):
         """
         return self.finish(self._begin_send(content, options))
 
-    def stream(self, content: Content, **options: Any) -> Stream:
+    def stream(self, content: ContentLike, **options: Any) -> Stream:
         """As `send`, giving the reply in chunks while it comes. What is wrong raises here, not at the first chunk."""
         return Stream(self, self._begin_send(content, options))
 
-    async def asend(self, content: Content, **options: Any) -> Reply:
+    async def asend(self, content: ContentLike, **options: Any) -> Reply:
         """As `send`, for asyncio."""
         return await self.astream(content, **options).reply()
 
-    def astream(self, content: Content, **options: Any) -> AsyncStream:
+    def astream(self, content: ContentLike, **options: Any) -> AsyncStream:
         """As `stream`, for asyncio; it begins with the first chunk that is awaited."""
         return self._async(lambda: self._begin_send(content, options))
 
@@ -168,26 +169,26 @@ class Conversation(Replying):
         with self._idle():
             self._history = self._history.append(as_message(message))
 
-    def add_user(self, content: Content) -> None:
+    def add_user(self, content: ContentLike) -> None:
         """Add a user's message, behind the input transforms."""
         with self._idle():
             self._history = self._history.append(self._settings.user_message(content))
 
-    def add_assistant(self, content: Content) -> None:
+    def add_assistant(self, content: ContentLike) -> None:
         """Add an assistant's message; `resume` lets the model go on with it."""
-        self.add(Message("assistant", content))
+        self.add(Message("assistant", as_content(content)))
 
-    def add_system(self, content: Content) -> None:
+    def add_system(self, content: ContentLike) -> None:
         """Add the system text; only possible as the first message."""
-        self.add(Message("system", content))
+        self.add(Message("system", as_content(content)))
 
-    def add_tool_result(self, call_id: str, content: Content, name: str | None = None) -> None:
+    def add_tool_result(self, call_id: str, content: ContentLike, name: str | None = None) -> None:
         """Add what a tool answered to a call of the last turn.
 
         Raises:
             ToolError: there is no such call, or it has been answered.
         """
-        self.add(Message("tool", content, tool_call_id=call_id, name=name))
+        self.add(Message("tool", as_content(content), tool_call_id=call_id, name=name))
 
     def rewind(self, turns: int = 1) -> None:
         """Take back the last turns: user messages with all that answers them.
@@ -199,7 +200,7 @@ class Conversation(Replying):
             self._history = self._history.rewound(turns)
             self._context_full = False
 
-    def edit(self, index: int, content: Content) -> None:
+    def edit(self, index: int, content: ContentLike) -> None:
         """Replace the content of one message, and drop all that came behind it.
 
         Raises:
@@ -239,15 +240,15 @@ class Conversation(Replying):
 
     # ---- what the model sees ----
 
-    def render(self, content: Content | None = None) -> str:
+    def render(self, content: ContentLike | None = None) -> str:
         """The prompt as text: of the next `respond`, or of a `send` of this content. Nothing changes."""
         return self._preview(content).text
 
-    def tokenize(self, content: Content | None = None) -> NDArray[np.int32]:
+    def tokenize(self, content: ContentLike | None = None) -> NDArray[np.int32]:
         """The prompt's token ids, int32 (n,): exactly what the next `respond`, or `send`, works with."""
         return np.array(self._preview(content).ids, np.int32)
 
-    def count_tokens(self, content: Content | None = None) -> int:
+    def count_tokens(self, content: ContentLike | None = None) -> int:
         """How many tokens that prompt has."""
         return len(self._preview(content).ids)
 

@@ -12,7 +12,7 @@ from causerie.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from causerie.chat.content import Content
+    from causerie.chat.content import ContentLike
 
 __all__ = ["History", "examples_as_messages"]
 
@@ -78,7 +78,7 @@ class History:
         """How many turns there are."""
         return len(validation.split_turns(self.messages, keep=self.head).turns)
 
-    def edited(self, index: int, content: Content) -> History:
+    def edited(self, index: int, content: ContentLike) -> History:
         """With the content of one message replaced, and all that came behind it dropped.
 
         Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from causerie.chat.content import as_content
 from causerie.chat.messages import Message, as_message
 from causerie.chat.option_checks import CHECKS, require_known
 from causerie.chat.options import SamplingOptions
@@ -12,7 +13,7 @@ from causerie.chat.options import SamplingOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from causerie.chat.content import Content
+    from causerie.chat.content import ContentLike
     from causerie.chat.prompt import Encoded, PromptEncoder
     from causerie.conversation.history import History
     from causerie.conversation.overflow import Overflow
@@ -65,9 +66,9 @@ class Settings:
             thinking=self.thinking if thinking is None else thinking,
         )
 
-    def user_message(self, content: Content) -> Message:
+    def user_message(self, content: ContentLike) -> Message:
         """What a user says, behind the input transforms; they are given text parts one by one."""
-        message = as_message(Message("user", content))
+        message = as_message(Message("user", as_content(content)))
         if not self.input_transforms:
             return message
         if isinstance(message.content, str):

@@ -1,0 +1,90 @@
+"""Read by mypy --strict and never run: what the types of conversations promise to a user."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import assert_type
+
+import causerie
+from causerie import Chunk, Conversation, Engine, Message, Reply, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def talking() -> None:
+    with causerie.Engine("smollm2", n_ctx=8192, sampling={"temperature": 0}) as engine:
+        assert_type(engine, Engine)
+        chat = engine.conversation(system="Be brief.", examples=[("One?", "Two.")], overflow="trim")
+        assert_type(chat, Conversation)
+        reply = chat.send("Hi.", temperature=0.5, stop=["\n"], logprobs=3)
+        assert_type(reply, Reply)
+        assert_type(reply.text, str)
+        assert_type(reply.message, Message | None)
+        assert_type(reply.usage.cached_tokens, int)
+        assert_type(reply.timings.first_token, float | None)
+        for entry in reply.logprobs or ():
+            assert_type(entry.top, tuple[causerie.TokenLogprob, ...])
+        if reply.finish_reason == "length":
+            chat.resume()
+        with chat.stream("Go on.") as stream:
+            assert_type(stream, Stream)
+            for chunk in stream:
+                assert_type(chunk, Chunk)
+                assert_type(chunk.text, str)
+            assert_type(stream.reply, Reply)
+        assert_type(chat.messages, tuple[Message, ...])
+        assert_type(chat.fork(), Conversation)
+        assert_type(chat.fork(2), list[Conversation])
+        assert_type(chat.tokenize("x"), NDArray[np.int32])
+        assert_type(chat.render(), str)
+        assert_type(chat.report, causerie.Report | None)
+        assert_type(engine.stats().tokens, int)
+
+
+async def talking_later(chat: Conversation) -> None:
+    assert_type(await chat.asend("Hi."), Reply)
+    assert_type(await chat.aregenerate(), Reply)
+    async for chunk in chat.astream("Go on."):
+        assert_type(chunk, Chunk)
+    async with chat.astream_respond() as stream:
+        assert_type(await stream.reply(), Reply)
+
+
+def summarised(chat: Conversation) -> Iterable[Message]:
+    return [Message("system", chat.fork().send("Sum up.").text), chat.messages[-1]]
+
+
+def sharpened(row: NDArray[np.float32]) -> None:
+    row *= 2
+
+
+class Shout:
+    def feed(self, text: str) -> str:
+        return text.upper()
+
+    def flush(self) -> str:
+        return "!"
+
+
+def extended(engine: Engine) -> None:
+    chat = engine.conversation(
+        messages=[{"role": "user", "content": "Hi."}, Message("assistant", "Hello.")],
+        overflow=summarised,
+        input_transforms=[str.strip],
+        output_transform=Shout,
+        history_transform=lambda messages: messages[-3:],
+    )
+    engine.conversation(output_transform=lambda: causerie.KeywordRemover("User:"))
+    chat.send([{"type": "text", "text": "Hi."}], samplers=[sharpened])
+
+
+def wrong_uses(engine: Engine, chat: Conversation) -> None:
+    engine.conversation(overflow="shift")  # type: ignore[arg-type]
+    engine.conversation(output_transform=str)  # type: ignore[arg-type]
+    chat.send(3)  # type: ignore[arg-type]
+    chat.messages.append(3)  # type: ignore[attr-defined]
+    chat.send("x").text = "y"  # type: ignore[misc]
