@@ -12,10 +12,10 @@ SOURCES := $(wildcard pyproject.toml CMakeLists.txt README.md LICENSE cmake/* ve
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .DEFAULT_GOAL := help
-.PHONY: help venv provision build install chat test lint types unit tools sanitize bench sdist wheel clean FORCE
+.PHONY: help venv provision build install chat test lint types unit test-archs tools sanitize bench sdist wheel clean FORCE
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 venv: .venv/made ## make .venv with the tools that a build needs
 
@@ -43,6 +43,9 @@ types: .venv/installed ## mypy --strict, with the stub that the build generated 
 
 unit: .venv/tools sanitize ## the tests alone; ARGS="tests/llama -k name" reaches pytest
 	.venv/bin/python -m pytest $(or $(ARGS),tests)
+
+test-archs: .venv/tools ## the engine on every architecture that llama.cpp can write a tiny model of
+	CAUSERIE_ALL_ARCHITECTURES=1 .venv/bin/python -m pytest tests/engine/test_architectures.py
 
 tools: .venv/tools ## llama.cpp's own programs, as references for tests and benchmarks
 

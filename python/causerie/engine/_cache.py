@@ -143,6 +143,13 @@ class Cache:
 
     # ---- room ----
 
+    def obtainable(self, cells: int) -> bool:
+        """Whether there are so many cells that no busy slot holds."""
+        if self.pool.free + self.pool.garbage >= cells:
+            return True
+        held = {cell for slot in self.slots if slot.busy for cell in slot.cells}
+        return self.pool.size - len(held) >= cells
+
     def make_room(self, cells: int) -> bool:
         """Let idle sequences leave until so many cells are free; whether they are."""
         while self.pool.free + self.pool.garbage < cells:
@@ -200,8 +207,10 @@ class Cache:
 
     # ---- placing a sequence ----
 
-    def place(self, sequence: Sequence, ids: list[int], limit: int) -> Slot | None:
+    def place(self, sequence: Sequence, ids: list[int], limit: int, reserved: int = 0) -> Slot | None:
         """A slot of the sequence's own that holds as many of the first `limit` ids as can be had.
+
+        Leaves `reserved` cells to others.
 
         None: every slot is busy, or there are too few cells.
         """
@@ -230,7 +239,7 @@ class Cache:
             self.empty(slot)
             self._copy(source, slot, elsewhere)
         elif saved is not None:
-            self._restore(slot, saved, saved_length)
+            self._restore(slot, saved, saved_length, reserved)
             self.restored_count += saved is sequence.parked and bool(slot.held)
         if slot.held:
             self.saved.forget_parked(sequence)
@@ -264,10 +273,10 @@ class Cache:
             return source
         return None
 
-    def _restore(self, slot: Slot, saved: Parked, length: int) -> None:
+    def _restore(self, slot: Slot, saved: Parked, length: int, reserved: int) -> None:
         """Let the slot hold a saved state, cut to a length; nothing, where that fails."""
         self.empty(slot)
-        if self.make_room(len(saved.ids)) and self.saved.load(slot, saved):
+        if self.make_room(len(saved.ids) + reserved) and self.saved.load(slot, saved):
             slot.held = saved.ids[:]
             slot.cells = self.pool.take(len(slot.held))
             self.cut(slot, length)

@@ -15,6 +15,8 @@ __all__ = ["Placing"]
 # Waiting a step for somebody else's evaluation pays from so many tokens on.
 _WORTH_WAITING = 32
 _CHECKPOINTS = 4
+# Cells that are left for each one that runs when another one gets a place, so that nobody has to leave at once.
+_HEADROOM = 16
 
 
 class Placing:
@@ -27,19 +29,42 @@ class Placing:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._whole_only = not cache.can_cut
+        self._full = False
         self._stops: dict[int, set[int]] = {}  # by generation: lengths at which another one wants to copy its state
 
-    def place(self, generation: Generation, active: list[Generation]) -> bool:
-        """Give it a slot; False: not yet."""
+    def begin(self) -> None:
+        """A new step is planned."""
+        self._full = False
+
+    def place(self, generation: Generation, active: list[Generation], reserved: int) -> bool:
+        """Give it a slot; False: not yet. Where one finds no room, those behind it wait too.
+
+        Args:
+            generation: it.
+            active: all generations.
+            reserved: cells that others will take in this step.
+        """
         target = generation.target
         limit = len(target) - (generation.chooser is not None)
-        if self._waits(generation, active, limit):
+        if self._full or self._waits(generation, active, limit):
             return False
-        if self._cache.place(generation.sequence, target, limit) is None:
+        self._full = not self._fits(generation, active, limit, reserved)
+        if self._full or self._cache.place(generation.sequence, target, limit, reserved) is None:
             return False
         generation.placed = True
         generation.waits_for = None
         return True
+
+    def _fits(self, generation: Generation, active: list[Generation], limit: int, reserved: int) -> bool:
+        """Whether there are cells for it without taking them from those that run."""
+        running = sum(other.placed for other in active)
+        if not running:
+            return True
+        needed = len(generation.target) + reserved + _HEADROOM * (running + 1)
+        if self._cache.obtainable(needed):
+            return True
+        shared = self._cache.best(generation.target, limit)[0] if self._cache.can_share else 0
+        return shared > 0 and self._cache.obtainable(needed - shared)
 
     def _waits(self, generation: Generation, active: list[Generation], limit: int) -> bool:
         if generation.waits_for is not None:

@@ -124,6 +124,7 @@ class Scheduler:
 
     def _fill(self) -> list[Generation]:
         self._step.clear()
+        self._placing.begin()
         alone = next((g for g in self.active if g.alone and g.placed), None)
         candidates = self.active[:] if alone is None else [alone]
         rows = [g for g in candidates if g.placed and self._remaining(g) == 1 and g.n_generated]
@@ -150,7 +151,7 @@ class Scheduler:
     def _chunk(self, generation: Generation, budget: int, reserved: int) -> int:
         """How many tokens of a prompt go into this step; places it first if need be."""
         if not generation.placed:
-            if not self._placing.place(generation, self.active):
+            if not self._placing.place(generation, self.active, reserved):
                 return 0
             if not generation.started:
                 generation.started = time.perf_counter()
