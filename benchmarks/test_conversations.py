@@ -1,0 +1,189 @@
+"""What conversations cost: against llama.cpp's own programs, and against themselves. See docs/engine.md for figures."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PROGRAMS = Path(__file__).parent / "programs"
+THREADS = 2
+TOKENS = 128
+PROMPT = 40
+SHARED = 520
+
+
+def output_of(*command: object) -> str:
+    return subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(scope="module")
+def ours(model_path: Path) -> Callable[..., dict[str, Any]]:
+    """Runs one measurement of ours in a process of its own."""
+
+    def run(what: str, *options: object) -> dict[str, Any]:
+        return json.loads(output_of(sys.executable, PROGRAMS / "conversations.py", what, model_path, *options))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def batched_bench(model_path: Path, tools_dir: Path) -> Callable[..., dict[str, Any]]:
+    """llama-batched-bench: prompts and answers of so many sequences, without sampling."""
+
+    def run(n: int, prompt: int, *options: object) -> dict[str, Any]:
+        text = output_of(
+            tools_dir / "llama-batched-bench", "-m", model_path, "-c", 8192, "-b", 2048, "-ub", 512,
+            "-t", THREADS, "-tb", THREADS, "-npp", prompt, "-ntg", TOKENS, "-npl", n, "--output-format", "jsonl",
+            *options,
+        )  # fmt: skip
+        return json.loads(next(line for line in text.splitlines() if line.startswith("{")))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def server(model_path: Path, tools_dir: Path) -> Iterator[Callable[..., dict[str, Any]]]:
+    """llama-server with 8 slots, and clients that ask at the same moment."""
+    program = tools_dir / "llama-server"
+    if not program.exists():
+        pytest.skip("llama-server is not built: configure with LLAMA_BUILD_SERVER=ON to compare with it")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        program, "-m", model_path, "--host", "127.0.0.1", "--port", port, "-np", 16, "-c", 16384, "-t", THREADS,
+        "-tb", THREADS, "--no-webui",
+    ]  # fmt: skip
+    process = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(300):
+            try:
+                if json.load(urllib.request.urlopen(f"{url}/health"))["status"] == "ok":
+                    break
+            except (OSError, urllib.error.URLError):
+                time.sleep(0.1)
+
+        def run(n: int, shared: int = 0) -> dict[str, Any]:
+            return json.loads(output_of(sys.executable, PROGRAMS / "server_clients.py", url, n, TOKENS, shared))
+
+        yield run
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.parametrize("sampling", ["greedy", "default"])
+def test_one_conversation_against_llama_bench(
+    compare: Callable[..., float], ours: Callable[..., Any], model_path: Path, tools_dir: Path, sampling: str
+) -> None:
+    """Bar: 0.97 of tg128, streaming, sampling included."""
+
+    def reference() -> float:
+        text = output_of(
+            tools_dir / "llama-bench", "-m", model_path, "-p", 0, "-n", TOKENS, "-r", 1, "-t", THREADS, "-o", "json"
+        )
+        return float(json.loads(text)[0]["avg_ts"])
+
+    compare(lambda: ours("stream", "--sampling", sampling)["tokens_per_second"], reference, unit="tokens/s", rounds=9)
+
+
+@pytest.mark.parametrize("cells", ["unified", "separate"])
+@pytest.mark.parametrize("n", [1, 8, 16])
+def test_together_against_batched_bench(
+    compare: Callable[..., float], ours: Callable[..., Any], batched_bench: Callable[..., Any], n: int, cells: str
+) -> None:
+    """Bar: 1.0 of the output from start to end, with 8 and 16 conversations."""
+    options = ["--separate"] if cells == "separate" else []
+    compare(
+        lambda: ours("together", "--n", n, *options)["tokens_per_second"],
+        lambda: n * TOKENS / batched_bench(n, PROMPT)["t"],
+        unit="tokens/s",
+        rounds=5,
+    )
+
+
+@pytest.mark.parametrize("n", [1, 8, 16])
+def test_together_against_llama_server(
+    compare: Callable[..., float], ours: Callable[..., Any], server: Callable[..., Any], n: int
+) -> None:
+    """Bar: 1.05 of llama-server with as many slots."""
+    compare(
+        lambda: ours("together", "--n", n)["tokens_per_second"],
+        lambda: server(n)["tokens_per_second"],
+        unit="tokens/s",
+        rounds=5,
+    )
+
+
+def test_shared_prompt_against_batched_bench(
+    compare: Callable[..., float], ours: Callable[..., Any], batched_bench: Callable[..., Any]
+) -> None:
+    """Bar: 0.97 of llama-batched-bench with a shared prompt (seconds: 1.03 of its)."""
+    compare(
+        lambda: ours("together", "--n", 8, "--shared", SHARED)["seconds"],
+        lambda: batched_bench(8, SHARED, "-pps", "-kvu")["t"],
+        unit="s",
+        rounds=5,
+    )
+
+
+def test_shared_prompt_against_llama_server(
+    compare: Callable[..., float], ours: Callable[..., Any], server: Callable[..., Any]
+) -> None:
+    """Bar: 2.2 times as fast (seconds: 0.45 of its)."""
+    compare(
+        lambda: ours("together", "--n", 8, "--shared", SHARED)["seconds"],
+        lambda: server(8, SHARED)["seconds"],
+        unit="s",
+        rounds=3,
+    )
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_gap_while_a_long_prompt_comes_in(ours: Callable[..., Any], benchmark: Any, n: int) -> None:
+    """Bar: the 99th percentile at most 3 times that without it."""
+    found = [ours("gaps", "--n", n, "--prompt", 4000) for _ in range(3)]
+    alone = ours("gaps", "--n", n, "--prompt", 4000, "--stretch", 1e9)
+    benchmark.pedantic(lambda: None)
+    benchmark.extra_info.update(gaps=found, without_budget=alone)
+    for each in [*found, alone]:
+        print({key: round(value, 2) for key, value in each.items()})
+
+
+def test_turns(ours: Callable[..., Any], benchmark: Any) -> None:
+    """Each turn evaluates its own tokens only."""
+    rows = ours("turns", "--n", 8, "--tokens", 100)["turns"]
+    benchmark.pedantic(lambda: None)
+    benchmark.extra_info.update(turns=rows)
+    for row in rows:
+        print(row)
+
+
+def test_fork_of_2000_tokens(ours: Callable[..., Any], benchmark: Any) -> None:
+    """Bar: under 1 ms, no new cells."""
+    found = ours("fork", "--prompt", 1800)
+    benchmark.pedantic(lambda: None)
+    benchmark.extra_info.update(found)
+    print(found)
+
+
+def test_a_turn_of_one_of_1000_conversations(ours: Callable[..., Any], benchmark: Any) -> None:
+    """Parked in RAM against evaluated again."""
+    parked = ours("many", "--n", 1000, "--prompt", 200, "--parking", 16 << 30)
+    again = ours("many", "--n", 1000, "--prompt", 200, "--parking", 0)
+    benchmark.pedantic(lambda: None)
+    benchmark.extra_info.update(parked=parked, again=again)
+    print(parked, again, sep="\n")
