@@ -71,7 +71,7 @@ class TokenEngine:
         kv_unified: bool = True,
         swa_full: bool = True,
         parking_bytes: int = 1 << 30,
-        stretch: float = 2.5,
+        stretch: float = 2.2,
         model_options: dict[str, Any] | None = None,
         **context: Any,
     ) -> None:
