@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from engine_oracle import Program, Reference, check_slots, watch
@@ -12,6 +11,9 @@ from engine_oracle import Program, Reference, check_slots, watch
 from causerie.engine import TokenEngine
 from causerie.errors import UnsupportedError
 from causerie.llama import Model
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # One or two of each kind: dense, experts, latent attention, sliding windows, recurrent, hybrid, and what is refused.
 CHOSEN = (
@@ -49,7 +51,7 @@ def judge(path: Path) -> None:
             if name in ONE_AT_A_TIME:
                 with pytest.raises(UnsupportedError):
                     TokenEngine(model, **options)
-                options = {**options, "max_resident": 1}  # noqa: PLW2901
+                options = {**options, "max_resident": 1}
             reference = Reference(model, float("inf") if name in UNSTEADY else 1e-5, n_ctx=256)
             with watch(TokenEngine(model, n_batch=64, n_ubatch=32, n_threads=1, **options)) as engine:
                 Program(engine, reference, number, list(range(3, model.n_vocab)), longest=100).run(6)

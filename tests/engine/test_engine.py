@@ -118,7 +118,8 @@ class TestCancel:
             chosen, sequence = random.Random(seed), engine.sequence()
             for n in range(25):
                 generation = engine.generate(sequence, ids(9, n), chooser=Chooser(), max_tokens=chosen.randint(1, 6))
-                engine.wait(generation, lambda g=generation, k=chosen.randint(0, 5): g.n_generated >= k)
+                some = chosen.randint(0, 5)
+                engine.wait(generation, lambda g=generation, n=some: g.n_generated >= n)
                 engine.cancel(generation)
                 assert generation.error is None
             engine.close_sequence(sequence)
@@ -303,6 +304,6 @@ class TestFork:
             generate(engine, ids(200, 4), 3)
             child = engine.fork(parent)
             engine.close_sequence(parent)
-            generation = generate(engine, text + [20], 5, child)
+            generation = generate(engine, [*text, 20], 5, child)
             assert generation.cached > 190
-            assert generation.tokens == alone(tiny, text + [20], 5)
+            assert generation.tokens == alone(tiny, [*text, 20], 5)

@@ -66,9 +66,11 @@ class Leadership:
 
     def _guests_first(self) -> bool:
         """Whether the next one is a guest: if there is one, unless those who wait have waited for many of them."""
-        if not self._guests:
-            return False
-        return self._visits < _MOST_VISITS or all(ready() for ready in self._followers.values())
+        return self._guests > 0 and (not self._patience_ends or all(ready() for ready in self._followers.values()))
+
+    @property
+    def _patience_ends(self) -> bool:
+        return self._visits >= _MOST_VISITS
 
     @contextmanager
     def between_steps(self, hurry: Callable[[], object] | None = None) -> Iterator[None]:
@@ -133,7 +135,7 @@ class Leadership:
             self._refuse_reentry()
             try:
                 while not (ready() or interrupts.pending):
-                    if self._leader is None and not self._guests_first():
+                    if self._leader is None and (not self._guests or self._patience_ends):
                         self._lead(ready, interrupts)
                     else:
                         self._follow(generation, ready, _LOOK_SECONDS if interrupts.installed else None)
