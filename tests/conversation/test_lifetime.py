@@ -95,10 +95,10 @@ class TestManyTurns:
                     chat.reset()
                 chat.send(f"{number % 16}", temperature=0, max_tokens=1)
 
-        turns(60)
+        turns(40)
         gc.collect()
         blocks, resident = sys.getallocatedblocks(), rss()
-        turns(160)
+        turns(100)
         gc.collect()
         assert sys.getallocatedblocks() - blocks < 1500  # a turn leaves none behind
         assert rss() - resident < 4 * 2**20
@@ -112,7 +112,7 @@ class TestManyTurns:
         dropped(20)
         gc.collect()
         before, resident = engine.stats().sequences, rss()
-        dropped(60)
+        dropped(40)
         gc.collect()
         assert engine.stats().sequences == before
         assert rss() - resident < 8 * 2**20

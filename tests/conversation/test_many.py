@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from causerie import Conversation, Engine, Reply
 
-WORDS = ["pelican", "anvil", "saffron", "glacier", "trombone", "lantern", "walnut", "harbour", "velvet", "comet"]
+WORDS = ["pelican", "anvil", "saffron", "glacier", "trombone", "lantern", "walnut"]
 
 
 def bits(reply: Reply) -> object:
@@ -27,9 +27,9 @@ class TestEachEqualsItsLoneRun:
     @pytest.mark.parametrize("options", [{"temperature": 0}, {**HOT, "seed": 3}], ids=["greedy", "hot"])
     def test_in_threads(self, make_engine: Callable[..., Engine], options: dict[str, float]) -> None:
         lone, engine = make_engine(), make_engine()
-        questions = [f"Tell me about the {word}." for word in WORDS[:6]]
+        questions = [f"Tell me about the {word}." for word in WORDS[:4]]
         options = {**options, "max_tokens": 6, "logprobs": 1}
-        with ThreadPoolExecutor(6) as pool:
+        with ThreadPoolExecutor(4) as pool:
             replies = list(pool.map(lambda text: engine.conversation().send(text, **options), questions))
         stats = engine.stats()
         assert [bits(reply) for reply in replies] == [bits(lone.conversation().send(q, **options)) for q in questions]
@@ -37,7 +37,7 @@ class TestEachEqualsItsLoneRun:
 
     def test_in_tasks(self, make_engine: Callable[..., Engine]) -> None:
         lone, engine = make_engine(), make_engine()
-        questions = [f"Tell me about the {word}." for word in WORDS[:6]]
+        questions = [f"Tell me about the {word}." for word in WORDS[:4]]
 
         async def main() -> list[Reply]:
             return await asyncio.gather(
@@ -47,7 +47,7 @@ class TestEachEqualsItsLoneRun:
         replies = asyncio.run(main())
         expected = [lone.conversation().send(q, temperature=0, max_tokens=6).text for q in questions]
         assert [reply.text for reply in replies] == expected
-        assert engine.stats().steps <= 14
+        assert engine.stats().steps <= 12
 
 
 class TestSecretWords:
@@ -71,9 +71,9 @@ class TestSecretWords:
         for word, chat in zip(WORDS, chats, strict=True):
             for other in WORDS:
                 assert (other in replies[chat].text) <= (other == word)
-        for word, chat in list(zip(WORDS, chats, strict=True))[:3]:
+        for word, chat in list(zip(WORDS, chats, strict=True))[:2]:
             assert bits(replies[chat]) == bits(asked(told(lone, word)))
-        assert sum(word in replies[chat].text for word, chat in zip(WORDS, chats, strict=True)) >= 5
+        assert sum(word in replies[chat].text for word, chat in zip(WORDS, chats, strict=True)) >= 4
 
 
 class TestMoreThanRoom:
@@ -98,10 +98,10 @@ class TestMoreThanRoom:
     def test_streams_that_do_not_all_fit_take_turns(self, make_engine: Callable[..., Engine]) -> None:
         engine = make_engine(n_ctx=256, max_resident=3)
         lone = make_engine(n_ctx=256)
-        streams = [engine.conversation().stream(f"About {w}:", temperature=0, max_tokens=20) for w in WORDS[:5]]
+        streams = [engine.conversation().stream(f"About {w}:", temperature=0, max_tokens=12) for w in WORDS[:5]]
         texts = [stream.text for stream in reversed(streams)][::-1]
         for word, text in list(zip(WORDS, texts, strict=False))[::2]:
-            assert text == lone.conversation().send(f"About {word}:", temperature=0, max_tokens=20).text
+            assert text == lone.conversation().send(f"About {word}:", temperature=0, max_tokens=12).text
 
     def test_streams_read_in_turn_on_one_thread(self, engine: Engine) -> None:
         streams = [engine.conversation().stream(f"About {word}:", temperature=0, max_tokens=6) for word in WORDS[:4]]

@@ -49,7 +49,7 @@ class TestWithinAConversation:
 
     def test_a_time_to_first_token_is_that_of_the_new_tokens(self, engine: Engine) -> None:
         chat = engine.conversation()
-        chat.send("word " * 400, temperature=0, max_tokens=1)
+        chat.send("word " * 200, temperature=0, max_tokens=1)
         first = chat.report
         chat.send("Hi.", temperature=0, max_tokens=1)
         second = chat.report

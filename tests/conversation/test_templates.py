@@ -83,3 +83,47 @@ class TestOneThatRefuses:
         chat = engine.conversation("Be kind.", template=NO_SYSTEM)
         assert "Be kind." in chat.render("x")
         assert chat.send("x", **GREEDY).message == chat.messages[-1]
+
+
+class TestWrongArguments:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"template_kwargs": [1]},
+            {"template_kwargs": {"a": object()}},
+            {"thinking": 1},
+            {"template": 3},
+            {"sampling": 3},
+            {"max_tokens": "3"},
+            {"input_transforms": [3]},
+            {"output_transform": 3},
+            {"history_transform": "upper"},
+            {"examples": ["ab"]},
+            {"messages": "hi"},
+        ],
+    )
+    def test_raise_where_the_conversation_is_made(self, engine: Engine, options: dict[str, Any]) -> None:
+        with pytest.raises(TypeError):
+            engine.conversation(**options)
+
+    def test_of_one_call_change_nothing(self, engine: Engine) -> None:
+        chat = engine.conversation(template_kwargs={"a": 1})
+        for options in ({"template_kwargs": 3}, {"template_kwargs": {"a": object()}}, {"thinking": "yes"}):
+            with pytest.raises(TypeError):
+                chat.send("x", **options)
+        with pytest.raises(ValueError, match="JSON has no number"):
+            chat.send("x", template_kwargs={"a": float("nan")})
+        assert chat.messages == ()
+
+    def test_a_transform_that_forgets_to_return(self, engine: Engine) -> None:
+        class Forgetful:
+            def feed(self, text: str) -> None:
+                pass
+
+            def flush(self) -> None:
+                pass
+
+        chat = engine.conversation(output_transform=Forgetful)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="must give a str, not NoneType"):
+            chat.send("x", **GREEDY)
+        assert [message.role for message in chat.messages] == ["user"]

@@ -55,7 +55,7 @@ class TestRegenerate:
 
     def test_never_takes_back_an_example(self, engine: Engine) -> None:
         chat = engine.conversation(examples=[("q", "a")])
-        with pytest.raises(ValueError, match="examples"):
+        with pytest.raises(ValueError, match="is an example"):
             chat.regenerate()
         assert spoken(chat) == [("user", "q"), ("assistant", "a")]
 

@@ -82,6 +82,8 @@ class Candidate:
             self._emit(text if self._transform is None else self._transform.feed(text), logprob)
 
     def _emit(self, text: str, logprob: TokenLogprob | None) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"an output transform must give a str, not {type(text).__name__}")
         if text:
             self._shown.append(text)
             self.chunks.append(Chunk("text", text, None, self._index, logprob))

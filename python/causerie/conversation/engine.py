@@ -115,7 +115,7 @@ class Engine(TokenEngine):
         thinking: bool | None = None,
         max_tokens: int | None = None,
         overflow: Overflow = "error",
-        input_transforms: Sequence[Callable[[str], str]] = (),
+        input_transforms: Callable[[str], str] | Sequence[Callable[[str], str]] = (),
         output_transform: Callable[[], OutputTransform] | None = None,
         history_transform: Callable[[tuple[Message, ...]], Iterable[Message | Mapping[str, Any]]] | None = None,
         name: str = "",
@@ -158,10 +158,10 @@ class Engine(TokenEngine):
         settings = Settings(
             encoder=self.encoder(template),
             sampling=own,
-            template_kwargs=dict(template_kwargs or {}),
+            template_kwargs={} if template_kwargs is None else template_kwargs,
             thinking=thinking,
             overflow=as_overflow(overflow),
-            input_transforms=tuple(input_transforms),
+            input_transforms=(input_transforms,) if callable(input_transforms) else tuple(input_transforms),
             output_transform=output_transform,
             history_transform=history_transform,
         )

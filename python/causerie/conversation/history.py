@@ -102,7 +102,7 @@ class History:
         while end and self.messages[end - 1].role == "assistant":
             end -= 1
         if end < max(self.head, 1):
-            raise ValueError("there is no reply to do again: the last message is part of the examples")
+            raise ValueError("there is no reply to do again: the last message is an example, or opens the conversation")
         validation.check_respond(self.messages[:end])
         return self.first(end)
 
@@ -144,7 +144,7 @@ def examples_as_messages(
     """Examples as messages: pairs of what a user says and what the assistant answers, or messages as they are."""
     messages: list[Message | Mapping[str, object]] = []
     for example in examples:
-        if isinstance(example, tuple):
+        if isinstance(example, (tuple, list)):
             if len(example) != 2:
                 raise ValueError(f"an example is a pair of texts, not {len(example)} of them")
             user, assistant = example

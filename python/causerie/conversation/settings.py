@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from causerie.chat.content import as_content
+from causerie.chat.frozen_json import freeze
 from causerie.chat.messages import Message, as_message
 from causerie.chat.option_checks import CHECKS, require_known
 from causerie.chat.options import SamplingOptions
+from causerie.chat.tool_call import set_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from causerie.chat.content import ContentLike
     from causerie.chat.prompt import Encoded, PromptEncoder
@@ -46,6 +49,18 @@ class Settings:
     output_transform: Callable[[], OutputTransform] | None
     history_transform: Callable[[tuple[Message, ...]], Iterable[Message | Mapping[str, Any]]] | None
 
+    def __post_init__(self) -> None:
+        if not (self.thinking is None or isinstance(self.thinking, bool)):
+            raise TypeError(f"thinking must be a bool, not {type(self.thinking).__name__}")
+        if not isinstance(self.template_kwargs, Mapping):
+            raise TypeError(f"template_kwargs must be a dict, not {type(self.template_kwargs).__name__}")
+        set_field(self, "template_kwargs", freeze(self.template_kwargs))
+        called = {"input_transforms": self.input_transforms, "output_transform": (self.output_transform,)}
+        for name, values in {**called, "history_transform": (self.history_transform,)}.items():
+            for value in values:
+                if not (value is None or callable(value)):
+                    raise TypeError(f"{name} needs something to call, not {type(value).__name__}")
+
     def with_options(self, options: Mapping[str, Any]) -> Settings:
         """For one call: its options win.
 
@@ -56,15 +71,9 @@ class Settings:
             return self
         require_known(options, (*CHECKS, *_PROMPT_OPTIONS))
         sampling = {name: value for name, value in options.items() if name not in _PROMPT_OPTIONS}
-        thinking = options.get("thinking")
-        if not (thinking is None or isinstance(thinking, bool)):
-            raise TypeError(f"thinking must be a bool, not {type(thinking).__name__}")
-        return replace(
-            self,
-            sampling=SamplingOptions.of(sampling).over(self.sampling),
-            template_kwargs={**self.template_kwargs, **(options.get("template_kwargs") or {})},
-            thinking=self.thinking if thinking is None else thinking,
-        )
+        changes = {name: options[name] for name in _PROMPT_OPTIONS if options.get(name) is not None}
+        found = replace(self, sampling=SamplingOptions.of(sampling).over(self.sampling), **changes)
+        return replace(found, template_kwargs={**self.template_kwargs, **found.template_kwargs})
 
     def user_message(self, content: ContentLike) -> Message:
         """What a user says, behind the input transforms; they are given text parts one by one."""
