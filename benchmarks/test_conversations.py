@@ -85,19 +85,31 @@ def server(model_path: Path, tools_dir: Path) -> Iterator[Callable[..., dict[str
         process.wait()
 
 
+@pytest.mark.parametrize("depth", ["from the start", "behind the prompt"])
 @pytest.mark.parametrize("sampling", ["greedy", "default"])
 def test_one_conversation_against_llama_bench(
-    compare: Callable[..., float], ours: Callable[..., Any], model_path: Path, tools_dir: Path, sampling: str
+    compare: Callable[..., float],
+    ours: Callable[..., Any],
+    model_path: Path,
+    tools_dir: Path,
+    sampling: str,
+    depth: str,
 ) -> None:
-    """Bar: 0.97 of tg128, streaming, sampling included."""
+    """Bar: 0.97 of tg128, streaming, sampling included.
+
+    Attention costs more with every token before, and a conversation has a prompt: llama-bench's own figure is lower
+    behind as many tokens, which is the fair comparison.
+    """
+    before = PROMPT if depth == "behind the prompt" else 0
 
     def reference() -> float:
         text = output_of(
-            tools_dir / "llama-bench", "-m", model_path, "-p", 0, "-n", TOKENS, "-r", 1, "-t", THREADS, "-o", "json"
-        )
+            tools_dir / "llama-bench", "-m", model_path, "-p", 0, "-n", TOKENS, "-d", before, "-r", 1, "-t", THREADS,
+            "-o", "json",
+        )  # fmt: skip
         return float(json.loads(text)[0]["avg_ts"])
 
-    compare(lambda: ours("stream", "--sampling", sampling)["tokens_per_second"], reference, unit="tokens/s", rounds=9)
+    compare(lambda: ours("stream", "--sampling", sampling)["tokens_per_second"], reference, unit="tokens/s", rounds=7)
 
 
 @pytest.mark.parametrize("cells", ["unified", "separate"])
