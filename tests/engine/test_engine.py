@@ -307,3 +307,12 @@ class TestFork:
             generation = generate(engine, [*text, 20], 5, child)
             assert generation.cached > 190
             assert generation.tokens == alone(tiny, [*text, 20], 5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"n_batch": 8}, {"n_batch": 64, "n_ubatch": 4}, {"n_ctx": 300}, {"max_resident": 1}]
+)
+@pytest.mark.parametrize("kv_unified", [True, False])
+def test_small_engines(tiny: Model, options: dict[str, Any], kv_unified: bool) -> None:
+    with TokenEngine(tiny, **{"n_ctx": 512, **options}, kv_unified=kv_unified, n_threads=1) as engine:
+        assert generate(engine, ids(40), 5).tokens == alone(tiny, ids(40), 5)

@@ -41,8 +41,8 @@ class TokenEngine:
         n_ctx: tokens all sequences together can hold in the context; None: 8192, or what the model was trained with if
             that is less. Sequences that find no room leave for a while, so there may be more of them.
         max_resident: sequences in the context at the same time; None: 32, or 8 for recurrent models.
-        n_batch: most tokens evaluated in one step.
-        n_ubatch: most tokens computed at once; None: n_batch.
+        n_batch: most tokens evaluated in one step; at least one for each sequence in the context.
+        n_ubatch: most tokens computed at once; None: n_batch. At least as n_batch.
         n_threads: threads to compute with; None: the processors there are.
         kv_unified: one pool of cells for all sequences, so that they can share what they begin with, and forks cost
             nothing; else each has n_ctx // max_resident cells of its own, which is some per cent faster where nothing
@@ -84,14 +84,15 @@ class TokenEngine:
         self.model = model if isinstance(model, Model) else Model(_resolved(model), **(model_options or {}))
         try:
             limits = Limits(self.model, n_ctx=n_ctx, max_resident=max_resident)
-            n_batch = min(n_batch, limits.n_ctx)
+            # One more, that keeps cells from being used in a wrong order.
+            n_seq_max = limits.max_resident + (kv_unified and not limits.states)
+            n_batch = max(min(n_batch, limits.n_ctx), n_seq_max)
             self._context = Context(
                 self.model,
                 n_ctx=limits.n_ctx,
                 n_batch=n_batch,
-                n_ubatch=n_ubatch or n_batch,
-                # One more, that keeps cells from being used in a wrong order.
-                n_seq_max=limits.max_resident + (kv_unified and not limits.states),
+                n_ubatch=max(n_ubatch or n_batch, n_seq_max),
+                n_seq_max=n_seq_max,
                 n_threads=n_threads,
                 kv_unified=kv_unified,
                 swa_full=swa_full,
