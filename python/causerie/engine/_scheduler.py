@@ -135,7 +135,9 @@ class Scheduler:
         plan = rows[:]
         for generation in rows:
             self._add(generation, 1)
-        budget = min(self._pace.budget(len(rows)), self._step.room)
+        # Those that came at the same moment begin together: who has only its first token does not hold the others up.
+        begun = sum(g.n_generated > 1 for g in rows)
+        budget = min(self._pace.budget(len(rows) if begun else 0), self._step.room)
         for generation in candidates:
             if generation in rows:
                 continue
