@@ -87,7 +87,7 @@ class TestWithoutTheCollector:
 
 class TestManyTurns:
     def test_leave_memory_flat(self, engine: Engine) -> None:
-        chat = engine.conversation("s")
+        chat = engine.conversation(template="{% for m in messages %}{{ m.content }}|{% endfor %}")  # a short prompt
 
         def turns(count: int) -> None:
             for number in range(count):

@@ -1,4 +1,4 @@
-"""Runs an engine's steps for tasks of asyncio, on one thread that lives as long as somebody waits."""
+"""Runs an engine's steps for tasks of asyncio, on one thread that lives a little longer than somebody waits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from causerie.conversation.turn import Turn
 
 __all__ = ["Pump"]
+
+
+_LINGER = 0.05  # seconds: a task that was given a chunk is soon back for the next one
 
 
 class _Waiting:
@@ -51,17 +54,21 @@ class Pump:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._somebody = threading.Condition(self._lock)
         self._waiting: set[_Waiting] = set()
         self._thread: threading.Thread | None = None
 
     async def wait(self, turn: Turn, ready: Callable[[], bool]) -> None:
         """Return once `ready()`, which is cheap and called by any thread."""
+        if ready():
+            return
         waiting = _Waiting(turn, ready, asyncio.get_running_loop().create_future())
         for generation in turn.generations:
             generation.listeners.append(waiting.news)
         try:
             with self._lock:
                 self._waiting.add(waiting)
+                self._somebody.notify()
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="causerie steps", daemon=True)
                     self._thread.start()
@@ -74,22 +81,28 @@ class Pump:
                 generation.listeners.remove(waiting.news)
 
     def _next(self) -> _Waiting | None:
-        """Somebody for whom steps must be run; None, and the thread ends, if there is nobody."""
+        """Somebody for whom steps must be run; None, and the thread ends, if nobody comes for a while."""
         with self._lock:
-            for waiting in self._waiting:
-                if not waiting.ready() and not waiting.turn.done:
-                    return waiting
-            self._thread = None
-            return None
+            in_time = True
+            while True:
+                found = next((each for each in self._waiting if not (each.ready() or each.turn.done)), None)
+                if found is not None:
+                    return found
+                if not in_time:
+                    self._thread = None
+                    return None
+                in_time = self._somebody.wait(_LINGER)
 
     def _nobody_waits(self) -> bool:
         return all(waiting.ready() for waiting in tuple(self._waiting))
 
     def _run(self) -> None:
-        waiting = None
         try:
             while (waiting := self._next()) is not None:
-                waiting.turn.wait(self._nobody_waits)
+                turn = waiting.turn
+                del waiting  # it is not to outlive its task
+                turn.wait(self._nobody_waits)
+                del turn
         except BaseException as error:  # noqa: BLE001 - it is raised by the tasks that wait
             with self._lock:
                 self._thread = None
