@@ -66,12 +66,13 @@ class Reference:
         model: of the engine that is judged.
         nmse: how far two rows may be apart, as mean of squares over the mean of squares; 0.0: not a bit.
         n_ctx: tokens of the longest prompt.
+        options: further ones of the context.
     """
 
-    def __init__(self, model: Model, nmse: float = 0.0, n_ctx: int = 512, n_ubatch: int = 32) -> None:
+    def __init__(self, model: Model, nmse: float = 0.0, n_ctx: int = 512, **options: Any) -> None:
         self.nmse = nmse
         self.worst = 0.0
-        self._context = Context(model, n_ctx=n_ctx, n_batch=n_ctx, n_ubatch=n_ubatch, n_threads=1)
+        self._context = Context(model, n_ctx=n_ctx, n_batch=n_ctx, n_ubatch=32, n_threads=1, **options)
         self._known: dict[tuple[int, ...], Any] = {}
         self._lock = threading.Lock()
 
