@@ -163,6 +163,16 @@ char * causerie_template_apply(const struct causerie_template * tmpl, const char
 char * causerie_template_caps(const struct causerie_template * tmpl);
 void causerie_string_free(char * text);
 
+/* Reads replies: params {"format", "parser", "generation_prompt"}, as causerie_template_apply tells them. NULL on error.
+ * Thread-safe. */
+struct causerie_parser;
+struct causerie_parser * causerie_parser_new(const char * params_json);
+void causerie_parser_free(struct causerie_parser * parser);
+/* A reply's text (UTF-8; with is_partial its beginning) as {"content", "reasoning_content", "tool_calls": [{"id", "name",
+ * "arguments": text}]}; to be freed with causerie_string_free; NULL on error, and if the text does not fit the format. */
+char * causerie_parser_parse(
+    const struct causerie_parser * parser, const char * text, size_t size, bool is_partial);
+
 #ifdef __cplusplus
 }
 #endif

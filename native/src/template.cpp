@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "causerie.h"
 #include "chat.h"
+#include "copy_out.h"
 #include "guard.h"
 #include "json.h"
 #include "large_stack.h"
@@ -19,15 +19,6 @@ struct causerie_template {
 };
 
 namespace {
-
-char * copy_out(const std::string & text) {
-    char * out = static_cast<char *>(std::malloc(text.size() + 1));
-    if (out == nullptr) {
-        throw std::bad_alloc();
-    }
-    std::memcpy(out, text.c_str(), text.size() + 1);
-    return out;
-}
 
 common_chat_templates_inputs read_inputs(const common_json & json) {
     common_chat_templates_inputs inputs;
@@ -81,6 +72,12 @@ common_json write_params(const common_chat_params & params) {
     return out;
 }
 
+// llama.cpp's own check reports a syntax error without saying what it is.
+void check_syntax(const std::string & source) {
+    jinja::lexer lexer;
+    jinja::parse_from_tokens(lexer.tokenize(source));
+}
+
 }  // namespace
 
 causerie_template * causerie_template_new(
@@ -89,8 +86,10 @@ causerie_template * causerie_template_new(
         __func__,
         [&] {
             auto result = std::make_unique<causerie_template>();
-            causerie::on_large_stack(
-                [&] { result->templates = common_chat_templates_init(model, source, bos_token, eos_token); });
+            causerie::on_large_stack([&] {
+                check_syntax(source);
+                result->templates = common_chat_templates_init(model, source, bos_token, eos_token);
+            });
             return result.release();
         },
         nullptr);
@@ -108,7 +107,7 @@ char * causerie_template_apply(const causerie_template * tmpl, const char * inpu
             causerie::on_large_stack([&] {
                 const auto inputs = read_inputs(common_json::parse(inputs_json));
                 const auto params = common_chat_templates_apply(tmpl->templates.get(), inputs);
-                out = copy_out(write_params(params).dump_safe());
+                out = causerie::copy_out(write_params(params).dump_safe());
             });
             return out;
         },
@@ -126,7 +125,7 @@ char * causerie_template_caps(const causerie_template * tmpl) {
                     caps[name] = value;
                 }
                 caps["supports_thinking"] = common_chat_templates_support_enable_thinking(tmpl->templates.get());
-                out = copy_out(caps.dump());
+                out = causerie::copy_out(caps.dump());
             });
             return out;
         },

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from causerie.chat import ChatTemplate, Message, Prompt, ToolCall
-from causerie.errors import ClosedError, TemplateError, UnsupportedError
+from causerie.errors import ClosedError, TemplateError
 from causerie.llama import Model
 
 if TYPE_CHECKING:
@@ -91,9 +91,12 @@ class TestApply:
         assert '{"name": "weather", "arguments": {"place": "Łódź"}}' in text
         assert "<tool_response>\nsunny\n</tool_response>" in text
 
-    def test_does_not_know_schemas_yet(self) -> None:
-        with pytest.raises(UnsupportedError, match="response_schema"):
-            ChatTemplate(PLAIN).apply([USER], response_schema={"type": "object"})
+    def test_makes_a_grammar_of_a_schema(self) -> None:
+        schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+        prompt = ChatTemplate(PLAIN).apply([USER], response_schema=schema)
+        assert "integer" in prompt.grammar
+        assert not prompt.grammar_lazy
+        assert prompt.parse('{"n": 1}') == Message("assistant", '{"n": 1}')
 
     def test_tells_what_a_template_raises(self) -> None:
         with pytest.raises(TemplateError, match="roles must alternate"):

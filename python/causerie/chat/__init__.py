@@ -10,6 +10,7 @@ from causerie.chat.content import KNOWN_PARTS, Content, PartsPolicy
 from causerie.chat.frozen_json import FrozenDict, FrozenList, freeze, thaw
 from causerie.chat.messages import Message, Role, as_message, as_messages
 from causerie.chat.options import SamplingOptions
+from causerie.chat.parsing import ReplyDelta, ReplyParser
 from causerie.chat.reply_text import ReplyText
 from causerie.chat.stops import StopMatcher
 from causerie.chat.tool_call import ToolCall
@@ -24,6 +25,8 @@ __all__ = [
     "Message",
     "PartsPolicy",
     "Prompt",
+    "ReplyDelta",
+    "ReplyParser",
     "ReplyText",
     "Role",
     "SamplingOptions",

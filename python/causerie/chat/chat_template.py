@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from causerie.chat.messages import Message, as_messages
-from causerie.errors import UnsupportedError
+from causerie.chat.parsing import parse_reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,6 +50,22 @@ class Prompt:
     supports_thinking: bool = False
     thinking_start_tag: str = ""
     thinking_end_tags: tuple[str, ...] = ()
+
+    def parse(self, text: str, partial: bool = False) -> Message:
+        """A reply to this prompt as a message: content, thinking, tool calls.
+
+        For a reply that is still arriving see `ReplyParser`.
+
+        Args:
+            text: what was generated behind the prompt, control tokens among `preserved_tokens` included.
+            partial: ``text`` is only a beginning: what may have begun something else is held back, and a call that is
+                not complete is left out.
+
+        Raises:
+            TypeError: ``text`` is not a str.
+            TemplateError: it does not fit the format, or a call in it is malformed or breaks off.
+        """
+        return parse_reply(self, text, partial=partial)
 
 
 class ChatTemplate:
@@ -108,6 +124,8 @@ class ChatTemplate:
         thinking: bool | None = None,
         response_schema: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        now: int | None = None,
         **kwargs: Any,
     ) -> Prompt:
         """Render messages.
@@ -118,18 +136,18 @@ class ChatTemplate:
             tool_choice: "auto", "none" or "required".
             parallel_tool_calls: whether the reply may hold several calls.
             thinking: whether the model is to think, where the template knows about it; None: llama.cpp's default (yes).
-            response_schema: not supported yet.
+            response_schema: JSON schema of the reply's content: ``grammar`` enforces it, as far as llama.cpp knows its
+                keywords.
             add_generation_prompt: end with the start of an assistant's turn.
+            continue_final_message: end inside the last message instead, which an assistant has begun.
+            now: the time that templates which print the date are told, in seconds since the epoch; None: the present.
             **kwargs: variables for the template.
 
         Raises:
             TemplateError: the template refused the messages.
             TypeError, ValueError: they are malformed.
-            UnsupportedError: ``response_schema`` was given.
             ClosedError: the template is closed.
         """
-        if response_schema is not None:
-            raise UnsupportedError("a chat template takes no response_schema yet: use a grammar")
         found = self._template.render(
             [message.to_dict() for message in as_messages(messages)],
             tools=tools,
@@ -137,7 +155,10 @@ class ChatTemplate:
             parallel_tool_calls=parallel_tool_calls,
             thinking=thinking is not False,
             add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            json_schema=response_schema,
             kwargs=kwargs,
+            now=now,
         )
         return Prompt(
             text=found["prompt"],

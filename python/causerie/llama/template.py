@@ -16,11 +16,19 @@ if TYPE_CHECKING:
 
     from causerie.llama.model import Model
 
-__all__ = ["Template"]
+__all__ = ["ReplyFormat", "Template"]
 
 # llama.cpp's Jinja engine recurses: its stack (native/src/large_stack.h) suffices for any source of this size. The
 # largest template that llama.cpp ships has 20 KiB.
 _MAX_SOURCE_BYTES = 128 * 1024
+
+
+def _take(text: Any) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = json.loads(ffi.string(text).decode("utf-8", "replace"))
+    finally:
+        lib.causerie_string_free(text)
+    return result
 
 
 class Template(Handle):
@@ -75,14 +83,6 @@ class Template(Handle):
         parent = None if model is None else model._resource
         self._own(Resource("template", pointer, lib.causerie_template_free, parent), model)
 
-    @staticmethod
-    def _take(text: Any) -> dict[str, Any]:
-        try:
-            result: dict[str, Any] = json.loads(ffi.string(text).decode("utf-8", "replace"))
-        finally:
-            lib.causerie_string_free(text)
-        return result
-
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -92,6 +92,9 @@ class Template(Handle):
         parallel_tool_calls: bool = False,
         thinking: bool = True,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        reasoning_format: str = "auto",
+        json_schema: Mapping[str, Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         now: int | None = None,
     ) -> dict[str, Any]:
@@ -104,9 +107,11 @@ class Template(Handle):
             parallel_tool_calls: whether the reply may hold several calls.
             thinking: whether the template's thinking mode is on, where it has one.
             add_generation_prompt: end with the start of an assistant's turn.
+            continue_final_message: end inside the last message, an assistant's, instead.
+            reasoning_format: "auto": "parser" tells thinking from text; "none": it leaves thinking in the text.
+            json_schema: what the reply must be: "grammar" enforces it, as far as llama.cpp knows its keywords.
             kwargs: variables for the template.
-            now: seconds since the epoch, for templates that print llama.cpp's `date_string`; None: the present. (Others
-                call strftime_now, which always tells the present.)
+            now: seconds since the epoch, for templates that print the date (in local time); None: the present.
 
         Returns:
             "prompt" (text), "stops" (strings), "grammar", "grammar_lazy", "grammar_triggers", "preserved_tokens",
@@ -124,7 +129,12 @@ class Template(Handle):
             "parallel_tool_calls": parallel_tool_calls,
             "enable_thinking": thinking,
             "add_generation_prompt": add_generation_prompt,
+            "reasoning_format": reasoning_format,
         }
+        if continue_final_message:
+            inputs["continue_final_message"] = True
+        if json_schema is not None:
+            inputs["json_schema"] = json.dumps(json_schema)
         if tools:
             inputs["tools"] = [dict(t) for t in tools]
         if kwargs:
@@ -136,7 +146,7 @@ class Template(Handle):
             text = lib.causerie_template_apply(pointer, raw)
             check("rendering the chat template", TemplateError)
         drain_log()
-        return self._take(text)
+        return _take(text)
 
     @property
     def capabilities(self) -> dict[str, bool]:
@@ -144,4 +154,42 @@ class Template(Handle):
         with self._resource as pointer:
             text = lib.causerie_template_caps(pointer)
             check("reading the template's capabilities", TemplateError)
-        return self._take(text)
+        return _take(text)
+
+
+class ReplyFormat(Handle):
+    """llama.cpp's parser for the replies to one prompt. Thread-safe.
+
+    Args:
+        format, parser, generation_prompt: what `Template.render` told with the prompt.
+
+    Raises:
+        TemplateError: they are malformed.
+    """
+
+    def __init__(self, format: str, parser: str, generation_prompt: str) -> None:  # noqa: A002 - llama.cpp's word
+        params = {"format": format, "parser": parser, "generation_prompt": generation_prompt}
+        pointer = lib.causerie_parser_new(json.dumps(params, ensure_ascii=False).encode())
+        check("reading the format of replies", TemplateError)
+        self._own(Resource("reply format", pointer, lib.causerie_parser_free))
+
+    def parse(self, text: str, *, partial: bool = False) -> dict[str, Any]:
+        """Take a reply apart (common_chat_parse).
+
+        Args:
+            text: the reply.
+            partial: ``text`` is only its beginning.
+
+        Returns:
+            "content", "reasoning_content", and "tool_calls": dicts with "id" ("" where the format has none), "name" and
+            "arguments", the text of a JSON object, which may break off where ``text`` does.
+
+        Raises:
+            TemplateError: the text does not fit the format.
+        """
+        raw = text.encode()
+        with self._resource as pointer:
+            found = lib.causerie_parser_parse(pointer, raw, len(raw), partial)
+            check("reading the reply", TemplateError)
+        drain_log()
+        return _take(found)
