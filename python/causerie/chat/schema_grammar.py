@@ -7,6 +7,7 @@ they stand beside others. Here each keyword is enforced by the grammar, or liste
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from causerie.chat.schema_document import Document
@@ -197,10 +198,15 @@ def schema_to_grammar(schema: Any) -> SchemaGrammar:
         SchemaError: a keyword is unknown, malformed, or cannot be enforced (`.path`), or nothing matches.
     """
     try:
-        return _Compiler(json.loads(json.dumps(schema, allow_nan=False))).compile()
+        return _compiled(json.dumps(schema, allow_nan=False))
     except RecursionError:
         raise SchemaError("$: the schema is nested too deeply", path="$") from None
     except (TypeError, ValueError) as error:
         if isinstance(error, SchemaError):
             raise
         raise SchemaError(f"$: the schema is not JSON: {error}", path="$") from None
+
+
+@lru_cache(64)
+def _compiled(text: str) -> SchemaGrammar:
+    return _Compiler(json.loads(text)).compile()
