@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asking import GREEDY, WORDS, about, alone, texts
 
-from causerie import Engine, ModelLoadError
+from causerie import Engine, GrammarError, ModelLoadError
 from causerie.chat_model import ChatMessage, ChatModel, ChatSession
 from causerie.errors import ClosedError
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class TestEachSession:
     def test_equals_its_lone_run_in_order(self, make_model: Callable[..., ChatModel]) -> None:
         model, lone = make_model(), make_model()
-        sessions = [about(word) for word in WORDS]
+        sessions = [about(word) for word in WORDS[:5]]
         response = model.chat(sessions, **GREEDY)
-        assert [each.index for each in response.responses] == list(range(7))
+        assert [each.index for each in response.responses] == list(range(5))
         assert texts(response) == [[alone(lone.engine, session)] for session in sessions]
         assert len({text for [text] in texts(response)}) > 1
 
@@ -90,14 +90,14 @@ class TestLists:
         assert texts(response) == texts(model.chat([about("sea")], **GREEDY))
 
     def test_of_five_hundred(self, make_model: Callable[..., ChatModel]) -> None:
-        """Twenty different ones, again and again: what an answer says, whose it is."""
-        model = make_model(n_ctx=1024)
-        kinds = [ChatSession("You are terse.", messages=[f"Say {i}."]) for i in range(20)]
-        response = model.chat([kinds[i % 20] for i in range(500)], max_output_tokens=2, temperature=0)
+        """Ten different ones, again and again: the answer tells whose it is."""
+        model = make_model()
+        words = ["cat", "tea", "sun", "red", "ice", "box", "sea", "map", "egg", "dog"]
+        kinds = [ChatSession("You are terse.", messages=[f"Define {word}"]) for word in words]
+        response = model.chat(kinds * 50, max_output_tokens=1, temperature=0)
         answers = texts(response)
-        assert len(answers) == 500
-        assert len({text for [text] in answers[:20]}) > 2
-        assert answers == answers[:20] * 25
+        assert len({text for [text] in answers[:10]}) > 2
+        assert answers == answers[:10] * 50
         stats = model.engine.stats()
         assert stats.sequences == 0
         assert stats.cells_used <= stats.cells
@@ -116,7 +116,8 @@ class TestLists:
 class TestBatching:
     def test_sessions_of_one_call_share_the_steps(self, make_model: Callable[..., ChatModel]) -> None:
         model = make_model()
-        response = model.chat([about(word) for word in WORDS], max_output_tokens=8, temperature=0)
+        sessions = [ChatSession("You are terse. " * 10, messages=[word]) for word in WORDS]
+        response = model.chat(sessions, max_output_tokens=8, temperature=0)
         stats, counts = model.engine.stats(), response.metadata
         assert counts.outputTokenCount.tokens == stats.generated
         assert counts.inputTokenCount.billableTokens + counts.inputTokenCount.unbilledTokens == stats.prompt_tokens
@@ -159,7 +160,6 @@ class TestOptions:
             assert [candidate.index for candidate in each.candidates] == [0, 1, 2]
             tokens = sum(candidate.metadata["tokens"] for candidate in each.candidates)
             assert each.metadata.outputTokenCount.tokens == tokens
-        assert response == model.chat([about("sea"), about("lake")], 4, 1.5, n=3, seed=1) or True
         assert texts(response) == texts(model.chat([about("sea"), about("lake")], 4, 1.5, n=3, seed=1))
 
     def test_both_names_do_the_same(self, model: ChatModel) -> None:
@@ -185,20 +185,22 @@ class TestOptions:
         assert json.loads(json.dumps(response.model_dump()))["responses"][0]["candidates"][0]["logprobs"][0]["id"] >= 0
 
     def test_trimming_lets_a_long_session_fit(self, make_model: Callable[..., ChatModel]) -> None:
-        long = ChatSession(messages=["sea " * 200, "Yes.", "lake " * 200, "Yes.", "Hi."])
-        model = make_model()
+        long = ChatSession(messages=["sea " * 150, "Yes.", "lake " * 150, "Yes.", "Hi."])
+        model = make_model(n_ctx=256)
         failed, fits = (model.chat([long], 2, 0, overflow=policy).responses[0] for policy in ("error", "trim"))
         assert failed.error.type == "ContextOverflowError"
         assert fits.error is None
 
     @pytest.mark.parametrize("how", ["chat", "stream_chat", "async_chat", "async_stream_chat"])
     def test_an_unknown_keyword_raises_at_once(self, model: ChatModel, how: str) -> None:
+        async def main() -> None:
+            await getattr(model, how)([about("sea")], invalid_parameter=0.5)
+
         with pytest.raises(TypeError, match="unknown option 'invalid_parameter'"):
-            found = getattr(model, how)([about("sea")], invalid_parameter=0.5)
-            asyncio.run(found)
+            asyncio.run(main())
 
     def test_what_is_wrong_in_all_sessions_raises(self, model: ChatModel) -> None:
-        with pytest.raises(ValueError, match="grammar"):
+        with pytest.raises(GrammarError):
             model.chat([about("sea")], grammar="root ::= (")
         with pytest.raises(TypeError, match="prompt 1: message 0"):
             model.chat([about("sea"), {"messages": [None]}])

@@ -219,7 +219,7 @@ class TestKeywords:
             self.options(**{keyword: value, name: value})
 
     def test_all_options_of_a_reply(self) -> None:
-        given = {name: 1 for name in ("seed", "mirostat", "min_p", "typical_p", "repeat_penalty", "logprobs")}
+        given = dict.fromkeys(("seed", "mirostat", "min_p", "typical_p", "repeat_penalty", "logprobs"), 1)
         assert given.items() <= self.options(**given).items()
         assert self.options(thinking=False, template_kwargs={"a": 1})["template_kwargs"] == {"a": 1}
 

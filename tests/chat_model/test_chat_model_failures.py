@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from asking import GREEDY, about, texts
 
-from causerie import ContextOverflowError, Engine, TemplateError
+from causerie import ContextOverflowError, Engine, GrammarError, TemplateError
 from causerie.chat_model import ChatMessage, ChatModel, ChatSession
 from causerie.errors import ClosedError
 
@@ -24,7 +24,7 @@ GOOD = about("sea")
 TOO_LONG = ChatSession(messages=["sea " * 3000])
 FAILING = {
     "too long": (TOO_LONG, "ContextOverflowError", "tokens of context"),
-    "no messages": (ChatSession("You are terse."), "ValueError", "nothing to respond to"),
+    "no messages": (ChatSession("You are terse.", [("a", "b")]), "ValueError", "has no messages"),
     "the assistant is last": (ChatSession(messages=[ChatMessage("a", "bot")]), "ValueError", "the last message is by"),
     "system text in the middle": (
         ChatSession(messages=[ChatMessage("a", "user"), ChatMessage("b", "system"), "c"]),
@@ -173,10 +173,22 @@ class TestTheWholeCall:
         self, make_model: Callable[..., ChatModel]
     ) -> None:
         model = make_model()
-        with pytest.raises(ValueError, match="grammar"):
+        with pytest.raises(GrammarError):
             model.stream_chat([GOOD] * 3, grammar="root ::= (")
         stats = model.engine.stats()
         assert (stats.queued, stats.sequences, stats.tokens) == (0, 0, 0)
+
+    def test_a_wrong_option_in_asynchronous_calls(self, model: ChatModel) -> None:
+        async def main() -> None:
+            unheard: list[Any] = []
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+            for call in (model.async_chat, lambda *a, **k: model.async_stream_chat(*a, **k).response()):
+                with pytest.raises(GrammarError):
+                    await call([GOOD] * 2, grammar="root ::= (")
+            await asyncio.sleep(0.01)
+            assert unheard == []
+
+        asyncio.run(main())
 
     def test_a_sampler_that_returns_nonsense_fails_each_session(self, model: ChatModel) -> None:
         response = model.chat([GOOD] * 2, **GREEDY, samplers=lambda row: np.zeros(3, np.float32))

@@ -81,6 +81,8 @@ class Running:
             self._close()
 
     def _begin(self, index: int, session: ChatSession) -> None:
+        if not session.messages:
+            raise ValueError("the session has no messages: it needs at least one, by the user")
         conversation = self._engine.conversation(
             session.context or None,
             examples=[(example.input.content, example.output.content) for example in session.examples],
