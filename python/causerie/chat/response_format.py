@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_origin
 
 from causerie.chat.frozen_json import checked_text, thaw
+from causerie.chat.schema_annotations import unwrapped
 from causerie.chat.schema_automaton import Matching, accepts, either, text_of
 from causerie.chat.schema_automaton_gbnf import automaton_node
 from causerie.chat.schema_gbnf import Grammar as _Rules
@@ -141,7 +142,7 @@ def as_response_format(value: Any) -> ResponseFormat:
         return _text_format(value)
     if isinstance(value, Mapping):
         return _from_schema(_inner_schema(value))
-    if not isinstance(value, type) and get_origin(value) is None:
+    if not isinstance(value, type) and get_origin(value) is None and unwrapped(value)[0] is value:
         raise TypeError(
             f"a response format is a JSON schema (dict), a type, Regex, Choices or Grammar, not {type(value).__name__}"
         )

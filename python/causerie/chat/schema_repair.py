@@ -13,9 +13,9 @@ __all__ = ["close_json"]
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _WORDS = {"true": True, "false": False, "null": None}
-_CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
-_LONE_HALF = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?$")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)("?)', re.DOTALL)
+_CHARACTERS = re.compile(r"(?:[^\\]|\\u[0-9a-fA-F]{4}|\\[^u])*", re.DOTALL)
+_CUT_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{0,3})?")
 _NOTHING = object()
 
 
@@ -56,7 +56,7 @@ class _Reader:
         if match is None:
             if self.text[self.pos :] not in {"", "-"}:
                 raise ValueError
-            self.cut = True
+            self.pos, self.cut = len(self.text), True
             return _NOTHING
         self.pos = match.end()
         rest = self.text[self.pos :]
@@ -71,9 +71,13 @@ class _Reader:
         body, end = match.groups()
         self.pos = match.end()
         if not end:
-            body = _CUT_ESCAPE.sub("", body + self.text[self.pos :])
-            body = _LONE_HALF.sub("", body)
+            whole = _CHARACTERS.match(body)
+            kept = whole.group() if whole else ""
+            if not _CUT_ESCAPE.fullmatch(body[len(kept) :]):
+                raise ValueError
             self.pos, self.cut = len(self.text), True
+            text = str(json.loads(f'"{kept}"', strict=False))
+            return text[:-1] if "\ud800" <= text[-1:] <= "\udbff" else text  # half of a pair
         return str(json.loads(f'"{body}"', strict=False))
 
     def array(self) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def parse_docstring(text: str | None, names: Iterable[str]) -> tuple[str, dict[s
     heads = list(_SECTION.finditer(doc))
     description = _plain(doc[: heads[0].start()] if heads else doc)
     found: dict[str, str] = {}
-    for head, following in zip(heads, [*heads[1:], None], strict=True):
+    for head, following in zip_longest(heads, heads[1:]):
         if head.group(1) in _OF_ARGUMENTS:
             body = doc[head.end() : following.start() if following else len(doc)]
             found.update(_entries(body, tuple(names)))
@@ -41,15 +42,20 @@ def parse_docstring(text: str | None, names: Iterable[str]) -> tuple[str, dict[s
 def _entries(body: str, names: tuple[str, ...]) -> dict[str, str]:
     if not names:
         return {}
-    listed = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    inline = bool(body.split("\n", 1)[0].strip())
-    begins = r"(?:^|(?<=\s))" if inline else r"^[ \t]*"
-    entry = re.compile(rf"{begins}\*{{0,2}}({listed})(?:\s*\([^)\n]*\))?:\s", re.MULTILINE)
+    if body.split("\n", 1)[0].strip():  # on the line of the heading: only names that are known begin an entry
+        listed = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+        begin = rf"(?:^|(?<=\s))({listed})"
+    else:
+        lines = [line for line in body.split("\n") if line.strip()]
+        indent = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+        begin = rf"^ {{{indent}}}\*{{0,2}}(\w+)"
+    entry = re.compile(rf"{begin}(?:\s*\([^)\n]*\))?:\s", re.MULTILINE)
     starts = list(entry.finditer(body))
     ends = [match.start() for match in starts[1:]] + [len(body)]
     found: dict[str, str] = {}
     for match, end in zip(starts, ends, strict=True):
-        found.setdefault(match.group(1), _plain(body[match.end() : end]))
+        if match.group(1) in names:
+            found.setdefault(match.group(1), _plain(body[match.end() : end]))
     return found
 
 
