@@ -31,6 +31,9 @@ set(LLAMA_BUILD_TESTS ${CAUSERIE_BUILD_TOOLS})
 set(LLAMA_BUILD_EXAMPLES OFF CACHE BOOL "")
 set(LLAMA_BUILD_APP OFF CACHE BOOL "")
 set(BUILD_SHARED_LIBS ON CACHE BOOL "")
+# OpenMP keeps a team of threads for each thread that ever computed, and sleeps in its barriers once there are more of
+# them than cores: a second Python thread costs a fifth of the speed. ggml's own threads belong to a context.
+set(GGML_OPENMP OFF CACHE BOOL "ggml brings its own threads")
 set(LLAMA_ALL_WARNINGS OFF CACHE BOOL "warnings about llama.cpp's code are not ours to read")
 
 # A GGML_ASSERT that fires inside a guarded call leaves through ggml's C frames as an exception (native/src/guard.h).

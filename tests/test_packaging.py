@@ -112,7 +112,7 @@ def facts(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, ob
     build = tmp_path_factory.mktemp("configured")
     run(
         "cmake", "-S", sdist, "-B", build, "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}",
-        "-DCMAKE_DISABLE_FIND_PACKAGE_Git=ON", "-DGIT_EXECUTABLE=/nonexistent", "-DGGML_OPENMP=OFF",
+        "-DCMAKE_DISABLE_FIND_PACKAGE_Git=ON", "-DGIT_EXECUTABLE=/nonexistent", "-DGGML_OPENMP=ON",
     )  # fmt: skip
     text = (build / "native/build_info.inc").read_text()
     return json.loads(text.removeprefix('R"json(').rpartition(')json"')[0])
@@ -124,7 +124,7 @@ def test_the_sdist_configures_without_git(facts: dict[str, object]) -> None:
 
 
 def test_options_for_cmake_reach_llama_cpp_and_build_info(facts: dict[str, dict[str, str]]) -> None:
-    assert facts["flags"]["GGML_OPENMP"] == "OFF"
+    assert facts["flags"]["GGML_OPENMP"] == "ON"
     assert facts["flags"]["GGML_CPU"] == "ON"
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from causerie.chat.messages import Message
     from causerie.chat.options import SamplingOptions
     from causerie.chat.tool_call import ToolCall
+    from causerie.chat_model import ChatExample, ChatMessage, ChatModel, ChatModelResponse, ChatSession
     from causerie.conversation.conversation import Conversation
     from causerie.conversation.engine import Engine
     from causerie.conversation.reply import Chunk, Reply, Report, Timings, TokenLogprob, Usage
@@ -45,6 +46,11 @@ __all__ = [
     "BusyError",
     "CacheFullError",
     "CauserieError",
+    "ChatExample",
+    "ChatMessage",
+    "ChatModel",
+    "ChatModelResponse",
+    "ChatSession",
     "ChatTemplate",
     "Chunk",
     "ClosedError",
@@ -84,6 +90,11 @@ _WHERE = {
     "doctor": "causerie._build",
     "AsyncStream": "causerie.conversation.stream",
     "ChatTemplate": "causerie.chat.chat_template",
+    "ChatModel": "causerie.chat_model",
+    "ChatSession": "causerie.chat_model",
+    "ChatExample": "causerie.chat_model",
+    "ChatMessage": "causerie.chat_model",
+    "ChatModelResponse": "causerie.chat_model",
     "Chunk": "causerie.conversation.reply",
     "Conversation": "causerie.conversation.conversation",
     "Engine": "causerie.conversation.engine",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from causerie.errors import UnsupportedError
+from causerie.llama.device import devices
 
 if TYPE_CHECKING:
     from causerie.llama.model import Model
@@ -14,6 +15,7 @@ __all__ = ["Limits"]
 _N_CTX = 8192
 _MANY_RESIDENT = 32
 _FEW_RESIDENT = 8  # where each costs a state of its own
+_EXACT_UBATCH = 48  # ggml's CPU backend computes attention of 64 tokens and more in tiles, so in another order
 # llama.cpp stops at an internal check when it evaluates several sequences of these together.
 _ONE_AT_A_TIME = frozenset({"plamo2"})
 # These look positions up in a table of n_ctx_train rows, and llama.cpp aborts behind its end.
@@ -54,3 +56,9 @@ class Limits:
         if alone and self.max_resident > 1:
             raise UnsupportedError(f"llama.cpp evaluates one sequence of a {name} model at a time: max_resident=1")
         self.n_positions = model.n_ctx_train if name in _TABLE_OF_POSITIONS else self.n_ctx + 256
+
+    @staticmethod
+    def n_ubatch(n_batch: int, chosen: int | None, least: int) -> int:
+        """Tokens to compute at once; if none are chosen, so few that company does not change what a sequence gets."""
+        on_gpu = any(device.kind in {"gpu", "igpu"} for device in devices())
+        return max(chosen or (n_batch if on_gpu else min(n_batch, _EXACT_UBATCH)), least)

@@ -157,7 +157,7 @@ class Scheduler:
                 return 0
             if not generation.started:
                 generation.started = time.perf_counter()
-                generation.cached = len(self._slot(generation).held)
+                generation.cached = len(generation.slot.held)
                 self._counters.cached_tokens += generation.cached
             if self._remaining(generation) == 0:  # only asked to be evaluated, and is
                 self.finish(generation, "length")
@@ -167,21 +167,15 @@ class Scheduler:
         return max(0, min(count, self._cache.pool.free - reserved))
 
     def _add(self, generation: Generation, count: int) -> None:
-        slot = self._slot(generation)
+        slot = generation.slot
         start = len(slot.held)
         ids = generation.target[start : start + count]
         last = start + count == len(generation.target)
         self._step.add(ids, start, slot.id, generation.chooser if last else None)
         slot.pending = ids
 
-    def _slot(self, generation: Generation) -> Slot:
-        slot = generation.sequence.slot
-        if slot is None:
-            raise AssertionError("a placed generation has no slot")
-        return slot
-
     def _remaining(self, generation: Generation) -> int:
-        return len(generation.target) - len(self._slot(generation).held)
+        return len(generation.target) - len(generation.slot.held)
 
     def _yield_place(self) -> bool:
         """Let the youngest generation but the first leave the cache, to go on later."""
@@ -189,7 +183,7 @@ class Scheduler:
         if len(placed) < 2 and (not placed or placed[0] is self.active[0]):
             return False
         youngest = placed[-1]
-        self._cache.vacate(self._slot(youngest))
+        self._cache.vacate(youngest.slot)
         youngest.placed = False
         self._counters.preempted += 1
         return True
@@ -199,7 +193,7 @@ class Scheduler:
     def _run(self, plan: list[Generation]) -> None:
         choosing = [g for g in plan if g.chooser is not None and self._ends_with(g)]
         rows = sum(g.n_generated > 0 for g in choosing)
-        slots = [self._slot(g) for g in plan]
+        slots = [g.slot for g in plan]
         try:
             results = self._evaluator.run(plan, slots, rows)
         except BaseException as error:  # noqa: BLE001 - it is raised by those whom it concerns
@@ -245,7 +239,7 @@ class Scheduler:
         return max(1, most)
 
     def _ends_with(self, generation: Generation) -> bool:
-        slot = self._slot(generation)
+        slot = generation.slot
         return len(slot.held) + len(slot.pending) == len(generation.target)
 
     def _beyond_repair(self, error: BaseException) -> bool:

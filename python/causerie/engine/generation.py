@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from causerie.engine._slots import Slot
     from causerie.engine.sequence import Sequence
     from causerie.llama.step import Chooser, Chosen
 
@@ -70,6 +71,14 @@ class Generation:
         self.waits_for: tuple[Generation, int] | None = None  # another one is evaluating what this one needs first
         self.cancelled = False
         self.listeners: list[Callable[[], None]] = []  # called under the engine's lock after every change
+
+    @property
+    def slot(self) -> Slot:
+        """Its place in the context, while it is `placed`."""
+        slot = self.sequence.slot
+        if slot is None:
+            raise AssertionError("a placed generation has no slot")
+        return slot
 
     @property
     def tokens(self) -> list[int]:

@@ -19,6 +19,7 @@ from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib
 from causerie.llama._outputs import Outputs
 from causerie.llama._params import uint
+from causerie.llama._threads import attach_threads, free_with_threads
 from causerie.llama.memory import Memory
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class Context(Handle):
                 options.require_memory(model, params)
             pointer = options.create(parent, params)
             lib.causerie_cancel_attach(cancel, pointer)
+            attach_threads(pointer)
             self._has_memory = lib.llama_get_memory(pointer) != ffi.NULL
             self._pooled = lib.llama_pooling_type(pointer) != lib.LLAMA_POOLING_TYPE_NONE
             self.n_ctx: int = lib.llama_n_ctx(pointer)
@@ -133,8 +135,9 @@ class Context(Handle):
             self.n_seq_max: int = lib.llama_n_seq_max(pointer)
             self.kv_unified = bool(kv_unified)
             self._outputs = Outputs(model, self.n_seq_max)
-            keep = (params, self._eval, cancel)
-            self._own(Resource("context", pointer, lib.llama_free, model._resource, keep), model)
+            self._own(
+                Resource("context", pointer, free_with_threads, model._resource, (params, self._eval, cancel)), model
+            )
         at_exit.remember(self)
         drain_log()
 
@@ -181,10 +184,7 @@ class Context(Handle):
             ValueError: the batch is empty, too large, or holds ids out of range; nothing was evaluated.
             UnsupportedError: nothing was encoded yet, by a model that decodes what it has encoded.
         """
-        try:
-            evaluate(self, "decode", batch)
-        finally:
-            at_exit.gate()
+        self._evaluate("decode", batch)
 
     def encode(self, batch: Batch) -> None:
         """Evaluate a batch with the model's encoder (llama_encode).
@@ -195,8 +195,11 @@ class Context(Handle):
             UnsupportedError: the model has no encoder.
             DecodeError, ValueError: as for `decode`.
         """
+        self._evaluate("encode", batch)
+
+    def _evaluate(self, operation: str, batch: Batch) -> None:
         try:
-            evaluate(self, "encode", batch)
+            evaluate(self, operation, batch)
         finally:
             at_exit.gate()
 
@@ -287,6 +290,7 @@ class Context(Handle):
         m = n if n_threads_batch is None else uint("n_threads_batch", n_threads_batch, 1, lib.GGML_MAX_N_THREADS)
         with self._exclusive() as pointer:
             lib.llama_set_n_threads(pointer, n, m)
+            attach_threads(pointer)
 
     def set_embeddings(self, value: bool) -> None:
         """Whether evaluations give embeddings (llama_set_embeddings)."""
