@@ -139,6 +139,12 @@ CHECKED = [
     case("if", obj({"a": INT, "b": INT}, **{"if": {"required": ["a"]}, "then": {"required": ["b"]}}), '{"b": 1}', '{"a": 1}'),
     case("minProperties", obj({"a": INT, "b": INT}, minProperties=1), '{"a": 1}', "{}"),
     case("maxProperties", obj({"a": INT, "b": INT}, maxProperties=1), '{"a": 1}', '{"a": 1, "b": 2}'),
+    case(
+        "unevaluatedProperties",
+        obj({"a": INT}, allOf=[{"properties": {"b": INT}, "unevaluatedProperties": False}]),
+        '{"b": 1}',
+        '{"a": 1}',
+    ),
     case("oneOf", {"oneOf": [{"type": "integer", "minimum": 3}, {"type": "integer", "maximum": 5}]}, "2  7", "4"),
 ]  # fmt: skip
 
@@ -156,6 +162,7 @@ REFUSED = [
     ({"$dynamicRef": "#a"}, "$.$dynamicRef"),
     ({"allOf": [{"$id": "x"}]}, "$.allOf[0].$id"),
     ({"type": "string", "format": "regex"}, "$.format"),
+    ({"type": "integer", "format": "uint8"}, "$.format"),
     ({"type": "string", "contentEncoding": "base64"}, "$.contentEncoding"),
     ({"type": "string", "pattern": "(?=a)b"}, "$.pattern"),
     ({"type": "string", "pattern": r"(a)\1"}, "$.pattern"),
@@ -173,6 +180,7 @@ REFUSED = [
     ({"$defs": {"a": obj({"b": {"$ref": "#/$defs/a"}}, "b")}, "$ref": "#/$defs/a"}, "$"),
     ({"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, INT], "minimum": 2}}, "$ref": "#/$defs/a"}, "$.$defs.a"),
     ({"const": {1, 2}}, "$"),
+    ({"const": "\ud800"}, "$"),
     ({"const": float("nan")}, "$"),
     (3, "$"),
     ({"allOf": [{"anyOf": [{"minimum": i} for i in range(9)]} for _ in range(4)]}, "$"),

@@ -138,3 +138,18 @@ def test_a_half_of_a_surrogate_pair_is_not_text(vocab):
     assert allows(vocab, gbnf, r'"\ud83d\ude00"')
     for text in (r'"\ud83d"', r'"\ude00"', r'"\ud83d\n"', '"\t"', '"\\x"', '"'):
         assert not allows(vocab, gbnf, text)
+
+
+def test_a_schema_may_be_wide(vocab):
+    names = [f"field{i}" for i in range(400)]
+    wide = {"type": "object", "properties": {name: {"type": "null"} for name in names}, "required": names[::2]}
+    for schema in (wide, {"type": "array", "prefixItems": [{"type": "null"}] * 400, "minItems": 0}, {"enum": names}):
+        llama.Sampler.grammar(vocab, schema_to_grammar(schema).text).close()
+
+
+def test_a_schema_that_is_too_deep_is_refused():
+    schema = {"type": "null"}
+    for _ in range(3000):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(SchemaError, match="too deeply"):
+        schema_to_grammar(schema)

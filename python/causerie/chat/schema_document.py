@@ -127,6 +127,15 @@ class Document:
             self._worlds[place.path] = self._all(parts, place.path)
         return self._worlds[place.path]
 
+    def check_unevaluated(self, world: World) -> None:
+        """Note where unevaluatedProperties or ...Items do not see all that a world names: only validation helps there."""
+        for place in world:
+            for keyword in ("unevaluatedProperties", "unevaluatedItems"):
+                if keyword in place.schema:
+                    seen = {inner for way in self._worlds.get(place.path, ()) for inner in way}
+                    if not seen.issuperset(world):
+                        self.checked[json_path(place.path, keyword)] = None
+
     @staticmethod
     def _all(parts: list[list[World]], path: str) -> list[World]:
         size = 1
@@ -143,8 +152,8 @@ def _trivial(schema: dict[str, Any], keyword: str) -> bool:
     if keyword == "minProperties":
         return bool(value <= len(set(schema.get("required", ()))))
     if keyword == "maxProperties":
-        closed = schema.get("additionalProperties", not schema.get("properties")) is False
-        return closed and "patternProperties" not in schema and value >= len(schema.get("properties", ()))
+        closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        return closed and value >= len(schema.get("properties", ()))
     return keyword == "uniqueItems" and (not value or schema.get("maxItems", 2) <= 1)
 
 

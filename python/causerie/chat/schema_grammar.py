@@ -103,6 +103,7 @@ class _Compiler:
     def world(self, world: World, hint: str) -> Node:
         if not world:
             return self.rules.value()
+        self.document.check_unevaluated(world)
         known = values(world)
         if known is not None:
             return Alt(tuple(Lit(literal_json(v)) for v in known if self._allows(world, v)))

@@ -35,8 +35,13 @@ def literal_json(value: Any) -> str:
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     if not text.isascii() and any(0xD800 <= ord(c) <= 0xDFFF for c in text):
-        raise SchemaError(f"{text!r} has a lone surrogate: it is not Unicode text")
+        raise SchemaError(f"{text!r} has a lone surrogate: it is not Unicode text", path="$")
     return text
+
+
+def _joined(*nodes: Node) -> Seq:
+    """One after the other, in one flat sequence: a schema may have hundreds of properties."""
+    return Seq(tuple(item for node in nodes for item in (node.items if isinstance(node, Seq) else (node,))))
 
 
 class JsonRules:
@@ -115,9 +120,9 @@ class JsonRules:
         n = len(prefix)
         tail = self._rest(rest, max(0, low - n), None if high is None else high - n, hint, first=not prefix)
         for i in reversed(range(n)):
-            tail = Lit("") if high is not None and i >= high else Seq((*([comma] if i else []), prefix[i], tail))
+            tail = Lit("") if high is not None and i >= high else _joined(*([comma] if i else []), prefix[i], tail)
             if i >= low:
-                tail = Rep(tail, 0, 1)
+                tail = self.grammar.add(f"{hint}-from-{i + 1}", Rep(tail, 0, 1))
         return Seq((Lit("["), self.space, tail, self.space, Lit("]")))
 
     def _rest(self, item: Node, low: int, high: int | None, hint: str, *, first: bool) -> Node:
@@ -155,8 +160,8 @@ class JsonRules:
             more = Rep(self.grammar.add(f"{hint}-pairs", Seq((comma, pair))), 0, None)
             ends = {True: Rep(Seq((pair, more)), 0, 1), False: more}
         for number, (name, value, required) in reversed(list(enumerate(members))):
-            member = Seq((Lit(literal_json(name)), colon, value))
-            nodes = {True: Seq((member, ends[False])), False: Seq((comma, member, ends[False]))}
+            member = _joined(Lit(literal_json(name)), colon, value)
+            nodes = {True: _joined(member, ends[False]), False: _joined(comma, member, ends[False])}
             ends = {first: node if required else Alt((node, ends[first])) for first, node in nodes.items()}
             if not required:
                 ends = {first: self.grammar.add(f"{hint}-from-{number + 1}", node) for first, node in ends.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from causerie.chat.schema_formats import FREE_FORMATS, NUMBER_FORMATS, STRING_FORMATS
 from causerie.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def _all_schemas(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_schema, value.values()))
 
 
+_FORMATS = {*STRING_FORMATS, *FREE_FORMATS, *NUMBER_FORMATS}
 _Rule = tuple[str, "Callable[[Any], bool]"]
 _SCHEMA: _Rule = ("a schema (an object, true or false)", _is_schema)
 _SCHEMAS: _Rule = (
@@ -112,7 +114,11 @@ _VALUES: dict[str, _Rule] = {
         "an object of lists of names",
         lambda v: isinstance(v, dict) and all(map(_is_names, v.values())),
     ),
-    **dict.fromkeys(("pattern", "format"), _TEXT),
+    "pattern": _TEXT,
+    "format": (
+        f"one of {', '.join(sorted(_FORMATS))}",
+        lambda v: isinstance(v, str) and v in _FORMATS,
+    ),
     **dict.fromkeys(_NUMERIC, ("a number", _is_number)),
     **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SCHEMAS),
     **dict.fromkeys(("properties", "patternProperties", "dependentSchemas"), _NAMED),

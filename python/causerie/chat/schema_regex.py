@@ -1,8 +1,8 @@
-r"""Regular expressions, the part of them that is regular, as both Python and JSON schema (ECMA 262) write it.
+"""Regular expressions, the part of them that is regular, as both Python and JSON schema (ECMA 262) write it.
 
-Where the two differ, what is generated matches in both: \d, \w and \s are the ASCII ones, \D, \W and \S everything
-outside the Unicode ones, and . no line separator. Capturing makes no difference to what a pattern matches, nor does
-laziness.
+Where the two differ, what is generated matches in both: the escapes for digits, words and space give ASCII, their
+opposites what is outside the Unicode classes, and a point no line separator. Capturing makes no difference to what a
+pattern matches, nor does laziness.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,8 @@ class SchemaValidator:
             error = self._failure(self._validator.iter_errors(_exact(value)))
         except RecursionError:
             raise SchemaError("$: the value is nested too deeply to be validated", path="$") from None
+        except re.error as error:
+            raise SchemaError(f"$: Python cannot read the pattern {error.pattern!r}: {error}", path="$") from None
         if error is not None:
             path, where = _path(error.absolute_path), _path(error.absolute_schema_path)
             raise SchemaError(f"{path}: {error.message:.300} (in the schema: {where})", path=path, schema_path=where)
