@@ -80,28 +80,16 @@ def test_the_signature_and_the_docstring_make_the_schema():
                         "default": [],
                     },
                     "spot": {
-                        "anyOf": [
-                            {
-                                "type": "object",
-                                "properties": {"lat": {"type": "number"}, "lon": {"type": "number", "default": 0.0}},
-                                "required": ["lat"],
-                                "additionalProperties": False,
-                            },
-                            {"type": "null"},
-                        ],
-                        "default": None,
+                        "type": "object",
+                        "properties": {"lat": {"type": "number"}, "lon": {"type": "number", "default": 0.0}},
+                        "required": ["lat"],
+                        "additionalProperties": False,
                     },
                     "extra": {
-                        "anyOf": [
-                            {
-                                "type": "object",
-                                "properties": {"note": {"type": "string"}},
-                                "required": [],
-                                "additionalProperties": False,
-                            },
-                            {"type": "null"},
-                        ],
-                        "default": None,
+                        "type": "object",
+                        "properties": {"note": {"type": "string"}},
+                        "required": [],
+                        "additionalProperties": False,
                     },
                     "mode": {"type": "string", "enum": ["now", "later"], "default": "now"},
                 },
@@ -118,6 +106,12 @@ def test_arguments_arrive_as_the_types_of_the_signature():
     assert weather.call(text) == ("Oslo", Unit.F, [1], Spot(1.0), {"note": "x"}, "now")
     assert weather.call({"city": "Rome"}) == ("Rome", Unit.C, (), None, None, "now")
     assert weather("Rome", mode="later")[-1] == "later"
+
+
+def test_a_null_is_none_even_where_the_schema_has_no_word_of_it():
+    assert weather.call({"city": "Rome", "spot": None})[3] is None
+    with pytest.raises(ToolError):
+        weather.call({"city": "Rome", "mode": None})
 
 
 @pytest.mark.parametrize(

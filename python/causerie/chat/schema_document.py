@@ -128,7 +128,7 @@ class Document:
         return self._worlds[place.path]
 
     def check_unevaluated(self, world: World) -> None:
-        """Note where unevaluatedProperties or ...Items do not see all that a world names: only validation helps there."""
+        """Note where an unevaluated... keyword does not see all that a world names: only validation helps there."""
         for place in world:
             for keyword in ("unevaluatedProperties", "unevaluatedItems"):
                 if keyword in place.schema:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from causerie.chat.schema_annotations import (
     MISSING,
@@ -108,7 +108,7 @@ class _Describer:
             length = {"minItems": len(items), "maxItems": len(items)}
             return {"type": "array", **({"prefixItems": items} if items else {}), **length}
         item = self.describe(arguments[0], f"{where}[]") if arguments else {}
-        return {"type": "array", **({"items": item} if item else {})}
+        return {"type": "array", "items": item}
 
     def _mapping(self, base: Any, where: str) -> dict[str, Any]:
         arguments = get_args(base)
@@ -202,12 +202,26 @@ def type_schema(annotation: Any, where: str = "$") -> dict[str, Any]:
     return {**schema, **({"$defs": describer.definitions} if describer.definitions else {})}
 
 
-def object_schema(fields: Iterable[Field], where: str) -> dict[str, Any]:
-    """The JSON schema of an object with these fields.
+def _without_null(field: Field) -> Field:
+    base, metadata = unwrapped(field.annotation)
+    options = [option for option in get_args(base) if option is not type(None)]
+    if field.default is not None or not options or type_kind(base, field.name) != "union":
+        return field
+    plain: Any = Union[tuple(options)]  # noqa: UP007 - of options that are only known now
+    for item in metadata:
+        plain = Annotated[plain, item]
+    return field._replace(annotation=plain, default=MISSING)
+
+
+def object_schema(fields: Iterable[Field]) -> dict[str, Any]:
+    """The JSON schema of a function's arguments.
+
+    What is None unless it is given is described without the null: it can be left out, and many chat templates cannot
+    write an anyOf.
 
     Raises:
         SchemaError: JSON cannot express one of them.
     """
     describer = _Describer()
-    schema = describer.object("", fields, where)
+    schema = describer.object("", map(_without_null, fields), "")
     return {**schema, **({"$defs": describer.definitions} if describer.definitions else {})}

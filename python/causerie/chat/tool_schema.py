@@ -59,7 +59,7 @@ def describe_function(function: Callable[..., Any]) -> FunctionSchema:
         required = parameter.default is MISSING
         fields.append(Field(parameter.name, annotation, required, parameter.default, texts.get(parameter.name, "")))
     try:
-        schema = object_schema(fields, "")
+        schema = object_schema(fields)
     except SchemaError as error:
         raise SchemaError(f"{name}: {error}", path=error.path) from error
     return FunctionSchema(name, description, schema, tuple(fields))
