@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,12 +14,20 @@
 #include "guard.h"
 #include "json.h"
 #include "large_stack.h"
+#include "template_memory.h"
 
 struct causerie_template {
     common_chat_templates_ptr templates;
+    std::unique_ptr<causerie::TemplateMemory> memory;
 };
 
 namespace {
+
+std::string date(const char * format, std::time_t when) {
+    const std::tm * parts = std::localtime(&when);  // null for what no calendar knows
+    char text[64];
+    return parts == nullptr ? "" : std::string(text, std::strftime(text, sizeof(text), format, parts));
+}
 
 common_chat_templates_inputs read_inputs(const common_json & json) {
     common_chat_templates_inputs inputs;
@@ -42,7 +51,11 @@ common_chat_templates_inputs read_inputs(const common_json & json) {
         }
     }
     if (json.contains("now")) {  // seconds since the epoch, for templates that print the date
-        inputs.now = std::chrono::system_clock::time_point(std::chrono::seconds(json.at("now").get<int64_t>()));
+        const auto now = json.at("now").get<int64_t>();
+        inputs.now = std::chrono::system_clock::time_point(std::chrono::seconds(now));
+        // These tell the present otherwise, whatever "now" says.
+        inputs.chat_template_kwargs.emplace("datetime", common_json(date("%b %d %Y", now)).dump());
+        inputs.chat_template_kwargs.emplace("date_string", common_json(date("%d %b %Y", now)).dump());
     }
     return inputs;
 }
@@ -89,6 +102,8 @@ causerie_template * causerie_template_new(
             causerie::on_large_stack([&] {
                 check_syntax(source);
                 result->templates = common_chat_templates_init(model, source, bos_token, eos_token);
+                result->memory =
+                    std::make_unique<causerie::TemplateMemory>(result->templates.get(), model, bos_token, eos_token);
             });
             return result.release();
         },
@@ -105,8 +120,10 @@ char * causerie_template_apply(const causerie_template * tmpl, const char * inpu
         [&] {
             char * out = nullptr;
             causerie::on_large_stack([&] {
-                const auto inputs = read_inputs(common_json::parse(inputs_json));
-                const auto params = common_chat_templates_apply(tmpl->templates.get(), inputs);
+                auto json = common_json::parse(inputs_json);
+                const auto inputs = read_inputs(json);
+                json.erase("messages");
+                const auto params = tmpl->memory->apply(inputs, json.dump());
                 out = causerie::copy_out(write_params(params).dump_safe());
             });
             return out;

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from causerie.chat.messages import Message, as_messages
 from causerie.chat.parsing import parse_reply
+from causerie.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -137,7 +138,7 @@ class ChatTemplate:
             parallel_tool_calls: whether the reply may hold several calls.
             thinking: whether the model is to think, where the template knows about it; None: llama.cpp's default (yes).
             response_schema: JSON schema of the reply's content: ``grammar`` enforces it, as far as llama.cpp knows its
-                keywords.
+                keywords. Not together with tools, unless ``tool_choice`` is "none".
             add_generation_prompt: end with the start of an assistant's turn.
             continue_final_message: end inside the last message instead, which an assistant has begun.
             now: the time that templates which print the date are told, in seconds since the epoch; None: the present.
@@ -146,8 +147,13 @@ class ChatTemplate:
         Raises:
             TemplateError: the template refused the messages.
             TypeError, ValueError: they are malformed.
+            UnsupportedError: ``response_schema`` together with tools, or with a format of replies that knows none.
             ClosedError: the template is closed.
         """
+        if response_schema is not None and tools and tool_choice != "none":
+            raise UnsupportedError(
+                "llama.cpp cannot read replies that follow a response_schema or call tools: give one"
+            )
         found = self._template.render(
             [message.to_dict() for message in as_messages(messages)],
             tools=tools,
@@ -160,6 +166,8 @@ class ChatTemplate:
             kwargs=kwargs,
             now=now,
         )
+        if response_schema is not None and not found["grammar"]:
+            raise UnsupportedError("llama.cpp knows no response_schema in this template's format: give a grammar")
         return Prompt(
             text=found["prompt"],
             grammar=found["grammar"],

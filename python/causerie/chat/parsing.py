@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from causerie.chat.messages import Message
+from causerie.chat.reply_calls import ReplyCalls
 from causerie.chat.shortening import Shortener, fields
-from causerie.chat.tool_call import ToolCall
 from causerie.errors import TemplateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from causerie.chat.chat_template import Prompt
+    from causerie.chat.tool_call import ToolCall
     from causerie.llama.template import ReplyFormat
 
 __all__ = ["ReplyDelta", "ReplyParser", "parse_reply"]
 
 DeltaKind: TypeAlias = Literal["text", "thinking", "tool_call_delta", "tool_call"]
 
-_ID_SIGNS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_ID_LENGTH = 9  # what Mistral's templates insist on
 # Parsing starts over for each piece of a reply. Where a long one cannot be shortened, it waits for more to come.
 _LONG = 4096
 _SHARE = 256
@@ -60,45 +57,7 @@ def _format_of(prompt: Prompt) -> ReplyFormat:
     return _reply_format(prompt.format or "Content-only", prompt.parser, prompt.generation_prompt)
 
 
-class _Calls:
-    """The calls of one reply, with ids that differ."""
-
-    def __init__(self, prompt: Prompt) -> None:
-        self._seed = prompt.text
-        self.done: list[ToolCall] = []
-
-    def _filled_id(self, index: int, avoid: set[str]) -> str:
-        """An id for a call whose format has none: the same whenever the same prompt is answered."""
-        while True:
-            number = int.from_bytes(sha256(f"{index} {self._seed}".encode("utf-8", "replace")).digest()[:8], "big")
-            signs = []
-            for _ in range(_ID_LENGTH):
-                number, sign = divmod(number, len(_ID_SIGNS))
-                signs.append(_ID_SIGNS[sign])
-            if (found := "".join(signs)) not in avoid:
-                return found
-            index += 1_000_000
-
-    def complete(self, found: Mapping[str, str]) -> ToolCall:
-        """The next call, whose parts are all there.
-
-        Raises:
-            TemplateError: its arguments are not a JSON object.
-        """
-        used = {call.id for call in self.done}
-        call_id = found["id"]
-        if not call_id or call_id in used:
-            call_id = self._filled_id(len(self.done), used)
-        try:
-            arguments = json.loads(found["arguments"] or "{}")
-            call = ToolCall(call_id, found["name"], arguments)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise TemplateError(f"the reply's call of {found['name']!r} is malformed or breaks off: {error}") from error
-        self.done.append(call)
-        return call
-
-
-def _message(found: Mapping[str, Any], calls: _Calls, *, partial: bool) -> Message:
+def _message(found: Mapping[str, Any], calls: ReplyCalls, *, partial: bool) -> Message:
     try:
         for call in found["tool_calls"][len(calls.done) :]:
             calls.complete(call)
@@ -108,21 +67,21 @@ def _message(found: Mapping[str, Any], calls: _Calls, *, partial: bool) -> Messa
     return Message("assistant", found["content"], thinking=found["reasoning_content"], tool_calls=tuple(calls.done))
 
 
-def _read(reply_format: ReplyFormat, text: str, *, partial: bool) -> dict[str, Any]:
-    try:
-        return reply_format.parse(text, partial=partial)
-    except TemplateError:
-        if not partial:
-            raise
-        return {"content": "", "reasoning_content": "", "tool_calls": []}
+def _as_text(text: str) -> dict[str, Any]:
+    return {"content": text, "reasoning_content": "", "tool_calls": []}
 
 
 def parse_reply(prompt: Prompt, text: str, *, partial: bool = False) -> Message:
     """What `Prompt.parse` does."""
     if not isinstance(text, str):
         raise TypeError(f"a reply is a str, not {type(text).__name__}")
-    found = _read(_format_of(prompt), text, partial=partial)
-    return _message(found, _Calls(prompt), partial=partial)
+    try:
+        found = _format_of(prompt).parse(text, partial=partial)
+    except TemplateError:
+        if not partial:
+            raise
+        found = _as_text("")
+    return _message(found, ReplyCalls(prompt), partial=partial)
 
 
 class ReplyParser:
@@ -137,7 +96,7 @@ class ReplyParser:
 
     def __init__(self, prompt: Prompt) -> None:
         self._format = _format_of(prompt)
-        self._calls = _Calls(prompt)
+        self._calls = ReplyCalls(prompt)
         self._pieces: list[str] = []
         self._told: dict[str, list[str]] = {}  # what the deltas have said: thinking, text, arguments of each call
         self._short = Shortener(self._partial)
@@ -187,7 +146,7 @@ class ReplyParser:
         """
         if self._message is not None:
             return []
-        found = _read(self._format, "".join(self._pieces), partial=partial)
+        found = self._whole(partial=partial)
         gained = {}
         for key, text in fields(found).items():
             told = "".join(self._told.get(key, ()))
@@ -206,8 +165,9 @@ class ReplyParser:
         """The message, as `Prompt.parse` gives it for the whole text. Later calls give the same.
 
         Args:
-            partial: the reply breaks off (it reached a limit, was cancelled), or is to be taken as it is: what does
-                not fit the format is left out, and so is a call that is not complete.
+            partial: the reply breaks off (it reached a limit, was cancelled), or is to be taken as it is: calls that
+                are not complete are left out, and so is what does not fit the format behind what does. A reply of
+                which nothing fits is text.
 
         Raises:
             TemplateError: the text does not fit the format, or a call breaks off.
@@ -215,6 +175,16 @@ class ReplyParser:
         while self._message is None:
             self.flush(partial=partial)
         return self._message
+
+    def _whole(self, *, partial: bool) -> dict[str, Any]:
+        text = "".join(self._pieces)
+        try:
+            return self._format.parse(text)
+        except TemplateError:
+            if not partial:
+                raise
+        found = self._partial(text)
+        return found if found is not None and any(fields(found).values()) else _as_text(text)
 
     def _partial(self, text: str) -> dict[str, Any] | None:
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,10 @@ __all__ = ["ReplyFormat", "Template"]
 # llama.cpp's Jinja engine recurses: its stack (native/src/large_stack.h) suffices for any source of this size. The
 # largest template that llama.cpp ships has 20 KiB.
 _MAX_SOURCE_BYTES = 128 * 1024
+# llama.cpp's strftime_now() always tells the present. For another time, a macro of that name stands in front of the
+# template; it knows the formats that the template may ask for.
+_DATED = "{%- macro strftime_now(format) -%}{{- strftime_then[format] -}}{%- endmacro %}{{- '' }}"
+_DATE_FORMAT = re.compile(r"""(["'])((?:(?!\1).)*%[a-zA-Z-](?:(?!\1).)*)\1""")
 
 
 def _take(text: Any) -> dict[str, Any]:
@@ -29,6 +35,15 @@ def _take(text: Any) -> dict[str, Any]:
     finally:
         lib.causerie_string_free(text)
     return result
+
+
+def _dates(source: str, when: int) -> dict[str, str]:
+    """A time in each format that a template names."""
+    try:
+        parts = time.localtime(when)
+    except (OverflowError, OSError) as error:
+        raise ValueError(f"no calendar knows the time {when}: {error}") from error
+    return {found[1]: time.strftime(found[1], parts) for found in _DATE_FORMAT.findall(source)}
 
 
 class Template(Handle):
@@ -72,6 +87,8 @@ class Template(Handle):
 
     def _open(self, model: Model | None, source: str, bos: str, eos: str) -> None:
         self.source = source
+        self._tokens = (bos, eos)
+        self._dated: Template | None = None
         texts = [t.encode() for t in (source, bos, eos)]
         if len(texts[0]) > _MAX_SOURCE_BYTES:
             raise TemplateError(f"the chat template has {len(texts[0])} bytes, more than {_MAX_SOURCE_BYTES}")
@@ -123,6 +140,7 @@ class Template(Handle):
         """
         if isinstance(messages, (str, bytes)) or not all(isinstance(m, Mapping) for m in messages):
             raise TypeError("messages must be a sequence of mappings with 'role' and 'content'")
+        variables, template = dict(kwargs or {}), self
         inputs: dict[str, Any] = {
             "messages": [dict(m) for m in messages],
             "tool_choice": tool_choice,
@@ -137,16 +155,25 @@ class Template(Handle):
             inputs["json_schema"] = json.dumps(json_schema)
         if tools:
             inputs["tools"] = [dict(t) for t in tools]
-        if kwargs:
-            inputs["kwargs"] = dict(kwargs)
         if now is not None:
             inputs["now"] = now
+            if "strftime_now" in self.source:
+                template = self._with_dates()
+                variables["strftime_then"] = _dates(self.source, now)
+        if variables:
+            inputs["kwargs"] = variables
         raw = json.dumps(inputs, ensure_ascii=False).encode()
-        with self._resource as pointer:
+        with self._resource, template._resource as pointer:
             text = lib.causerie_template_apply(pointer, raw)
             check("rendering the chat template", TemplateError)
         drain_log()
         return _take(text)
+
+    def _with_dates(self) -> Template:
+        if self._dated is None:
+            bos, eos = self._tokens
+            self._dated = Template(_DATED + self.source, bos_token=bos, eos_token=eos)
+        return self._dated
 
     @property
     def capabilities(self) -> dict[str, bool]:

@@ -1,0 +1,127 @@
+// Remembers what llama.cpp finds out about a template: see template_memory.h.
+
+#include "template_memory.h"
+
+#include <ctime>
+#include <exception>
+
+#include "chat-auto-parser.h"
+#include "common.h"
+#include "json.h"
+#include "llama.h"
+
+namespace {
+
+constexpr size_t max_known = 32;
+constexpr const char * trimmed_by_llama_cpp = "You have access to the following functions in JSONSchema format";
+
+std::string today(const char * format) {
+    const std::time_t now = std::time(nullptr);
+    char text[64];
+    return std::string(text, std::strftime(text, sizeof(text), format, std::localtime(&now)));
+}
+
+void parse_arguments(common_json & message) {
+    if (!message.contains("tool_calls")) {
+        return;
+    }
+    for (auto & call : message["tool_calls"]) {
+        auto & arguments = call["function"]["arguments"];
+        if (arguments.is_string()) {
+            arguments = common_json::parse(arguments.get<std::string>());
+        }
+    }
+}
+
+}  // namespace
+
+namespace causerie {
+
+TemplateMemory::TemplateMemory(
+    const common_chat_templates * templates, const llama_model * model, const std::string & bos, const std::string & eos)
+    : templates_(templates) {
+    const std::string source = common_chat_templates_source(templates);
+    if (model != nullptr) {
+        const llama_vocab * vocab = llama_model_get_vocab(model);
+        add_bos_ = llama_vocab_get_add_bos(vocab);
+        add_eos_ = llama_vocab_get_add_eos(vocab);
+    }
+    try {
+        auto own = std::make_unique<common_chat_template>(source, bos, eos);
+        autoparser::generation_params params;
+        params.messages = common_json::array();
+        params.messages.push_back({{"role", "user"}, {"content", "x"}});
+        params.add_generation_prompt = true;
+        const bool special = common_chat_try_specialized_template(*own, source, params).has_value();
+        if (!special && source.find(trimmed_by_llama_cpp) == std::string::npos) {
+            own_ = std::move(own);
+        }
+    } catch (const std::exception &) {  // then it is not known, and nothing is remembered
+    }
+}
+
+std::string TemplateMemory::render(const common_chat_templates_inputs & inputs) const {
+    const auto & caps = own_->caps;
+    autoparser::generation_params params;
+    params.messages = common_json::array();
+    for (const auto & message : inputs.messages) {
+        auto json = message.to_json_oaicompat();
+        if (json.at("role") == "developer") {
+            json["role"] = "system";
+        }
+        if (caps.supports_object_arguments) {
+            parse_arguments(json);
+        }
+        params.messages.push_back(json);
+    }
+    params.tools = common_chat_tools_to_json_oaicompat(inputs.tools);
+    params.tool_choice = inputs.tool_choice;
+    params.parallel_tool_calls = inputs.parallel_tool_calls;
+    params.enable_thinking = inputs.enable_thinking;
+    params.add_generation_prompt = inputs.add_generation_prompt;
+    params.add_bos = add_bos_;
+    params.add_eos = add_eos_;
+    params.mark_input = false;
+    params.extra_context = common_json::object();
+    params.extra_context["datetime"] = today("%b %d %Y");
+    params.extra_context["date_string"] = today("%d %b %Y");
+    for (const auto & [key, value] : inputs.chat_template_kwargs) {
+        params.extra_context[key] = common_json::parse(value);
+    }
+    return common_chat_template_direct_apply(*own_, params);
+}
+
+common_chat_params TemplateMemory::apply(const common_chat_templates_inputs & inputs, const std::string & options) {
+    const bool has_system = !inputs.messages.empty() && inputs.messages.front().role == "system";
+    if (own_ == nullptr || inputs.messages.empty() || inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE ||
+        (has_system && !own_->caps.supports_system_role)) {
+        return common_chat_templates_apply(templates_, inputs);
+    }
+    const std::string key = inputs.messages.back().role + options;
+    common_chat_params known;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto found = known_.find(key);
+        if (found != known_.end()) {
+            known = found->second;
+        }
+    }
+    if (!known.generation_prompt.empty()) {
+        known.prompt = render(inputs);
+        if (!inputs.add_generation_prompt || string_ends_with(known.prompt, known.generation_prompt)) {
+            return known;
+        }
+    }
+    common_chat_params params = common_chat_templates_apply(templates_, inputs);
+    if (!params.generation_prompt.empty() && render(inputs) == params.prompt) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (known_.size() >= max_known) {
+            known_.clear();
+        }
+        known_[key] = params;
+        known_[key].prompt.clear();
+    }
+    return params;
+}
+
+}  // namespace causerie
