@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from causerie import TemplateError
+from causerie import ClosedError, TemplateError
 from causerie.llama import Model, Template
+from causerie.llama.template import ReplyFormat
 
 FOLDER = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models" / "templates"
 SHIPPED = sorted(FOLDER.glob("*.jinja"))
@@ -77,6 +78,22 @@ class TestRender:
         with pytest.raises(ValueError, match="surrogates"):
             Template(PLAIN).render(user(text))
 
+    def test_tells_a_given_time(self) -> None:
+        source = (
+            "{% set f = '%Y' %}{{ strftime_now('%d %b') }} {{ strftime_now(f) }}, {{ date_string }}, {{ datetime }}"
+        )
+        template = Template(source)
+        noon = 12 * 3600
+        for day in (1, 2):
+            told = template.render(user("x"), now=(day - 1) * 86400 + noon)["prompt"]
+            assert told == f"0{day} Jan 1970, 0{day} Jan 1970, Jan 0{day} 1970"
+        assert "1970" not in template.render(user("x"))["prompt"]
+        with pytest.raises(ValueError, match="no calendar"):
+            template.render(user("x"), now=2**62)
+
+    def test_makes_a_grammar_of_a_schema(self) -> None:
+        assert "boolean" in Template(PLAIN).render(user("x"), json_schema={"type": "boolean"})["grammar"]
+
     def test_what_a_template_raises_is_told(self) -> None:
         with pytest.raises(TemplateError, match="roles must alternate"):
             Template("{{ raise_exception('roles must alternate') }}").render(user("x"))
@@ -101,6 +118,14 @@ class TestSource:
         with pytest.raises(TemplateError):
             Template(source)
 
+    def test_that_is_no_template_says_why(self) -> None:
+        with pytest.raises(TemplateError, match="Unknown statement: endfor"):
+            Template("{% endfor %}")
+        with pytest.raises(TemplateError, match="Unexpected EOF"):
+            Template("{{ 1 +")
+        with pytest.raises(TemplateError, match="line 2, column"):
+            Template("\n{{ x | nofilter }}").render(user("x"))
+
     @pytest.mark.parametrize("source", [None, 5, b"{{ 1 }}"])
     def test_that_is_no_text_is_a_type_error(self, source: object) -> None:
         with pytest.raises(TypeError, match="Jinja"):
@@ -113,6 +138,39 @@ class TestSource:
             Template.from_model(bare)
         with pytest.raises(TemplateError, match="named 'nowhere'"):
             Template.from_model(model, "nowhere")
+
+    def test_of_a_model_may_have_a_name(self, tmp_path: Path) -> None:
+        from tiny import write_llama
+
+        extra = {"tokenizer.chat_template": PLAIN, "tokenizer.chat_template.tool_use": "{{ tools | length }}"}
+        with Model(write_llama(tmp_path / "t.gguf", extra=extra)) as model:
+            assert Template.from_model(model).source == PLAIN
+            named = Template.from_model(model, "tool_use")
+            assert named.render(user("x"), tools=[TOOL])["prompt"] == "1"
+            assert Template("{{ 2 }}").render(user("x"))["prompt"] == "2"
+
+
+class TestReplyFormat:
+    def test_reads_what_the_template_told(self) -> None:
+        found = Template((FOLDER / "Qwen-Qwen3-0.6B.jinja").read_text()).render(user("x"), tools=[TOOL])
+        with ReplyFormat(found["format"], found["parser"], found["generation_prompt"]) as replies:
+            call = '<tool_call>\n{"name": "weather", "arguments": {"place": "Oslo"}}\n</tool_call>'
+            message = replies.parse(f"<think>\nHm.\n</think>\n\nSo.{call}")
+            assert message["reasoning_content"] == "Hm.\n"
+            assert message["content"] == "So."
+            assert message["tool_calls"] == [{"id": "", "name": "weather", "arguments": '{"place": "Oslo"}'}]
+            assert replies.parse("So. <tool_c", partial=True)["content"] == "So. "
+            with pytest.raises(TemplateError, match="does not match"):
+                replies.parse("<tool_call>\n{nonsense")
+        with pytest.raises(ClosedError):
+            replies.parse("x")
+
+    @pytest.mark.parametrize(
+        "given", [("nonsense", "", ""), ("peg-native", "{", ""), ("peg-native", "[]", ""), ("peg-native", "{}", "")]
+    )
+    def test_that_is_malformed_is_refused(self, given: tuple[str, str, str]) -> None:
+        with pytest.raises(TemplateError):
+            ReplyFormat(*given)
 
 
 NESTED = """
