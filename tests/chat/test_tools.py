@@ -124,6 +124,8 @@ def test_a_null_is_none_even_where_the_schema_has_no_word_of_it():
         ({"city": "a", "spot": {"lat": "x"}}, "spot.lat"),
         ({"city": "a", "country": "b"}, "country"),
         ("[]", "$"),
+        ('{"city": "a", "spot": {"lat": 1e999}}', "$"),
+        ({"city": object()}, "$"),
         ("{", "$"),
     ],
 )

@@ -108,13 +108,13 @@ class Tool:
             UnsupportedError: the tool has a raw schema, and jsonschema is not installed.
         """
         try:
-            values = thaw(json.loads(arguments) if isinstance(arguments, str) else arguments)
+            values = thaw(freeze(json.loads(arguments) if isinstance(arguments, str) else arguments))
             if not isinstance(values, dict):
                 raise SchemaError(f"the arguments must be a JSON object, not {arguments!r:.80}", path="$")
             if self._fields is not None:
                 return fill_fields(values, self._fields, "")
             SchemaValidator(thaw(self.parameters), f"tool {self.name}: checking arguments").check(values)
-        except (ValueError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             path = getattr(error, "path", "$")
             raise ToolError(f"tool {self.name}: invalid arguments: {error}", tool=self.name, path=path) from error
         return values
