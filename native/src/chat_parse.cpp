@@ -1,5 +1,7 @@
 // Replies as messages: llama.cpp's parsers, which it makes for each prompt from the template's format of a reply.
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -43,6 +45,15 @@ common_json write_message(const common_chat_msg & message) {
     return out;
 }
 
+// llama.cpp's parser recurses into each bracket; the large stack suffices for twice as many.
+constexpr ptrdiff_t max_brackets = 40000;
+
+void check_depth(const std::string & text) {
+    if (std::count_if(text.begin(), text.end(), [](char c) { return c == '[' || c == '{'; }) > max_brackets) {
+        throw std::invalid_argument("the reply has more than 40000 opening brackets");
+    }
+}
+
 }  // namespace
 
 causerie_parser * causerie_parser_new(const char * params_json) {
@@ -74,7 +85,9 @@ char * causerie_parser_parse(const causerie_parser * parser, const char * text, 
         [&] {
             char * out = nullptr;
             causerie::on_large_stack([&] {
-                const auto message = common_chat_parse(std::string(text, size), is_partial, parser->params);
+                const std::string reply(text, size);
+                check_depth(reply);
+                const auto message = common_chat_parse(reply, is_partial, parser->params);
                 out = causerie::copy_out(write_message(message).dump_safe());
             });
             return out;

@@ -225,6 +225,20 @@ print("done")
 """
 
 
+@pytest.mark.parametrize("name", ["Qwen-Qwen3-0.6B", "LFM2-8B-A1B", "google-gemma-4-31B-it"])
+@pytest.mark.parametrize("bracket", ["[", '{"a":'])
+def test_deep_nesting_is_refused_before_it_ends_the_process(name: str, bracket: str) -> None:
+    opening = {
+        "Qwen-Qwen3-0.6B": call("")[:-14],
+        "LFM2-8B-A1B": "<|tool_call_start|>[note(tags=",
+        "google-gemma-4-31B-it": "<|tool_call>call:note{tags:",
+    }
+    prompt = prompt_of(name)
+    prompt.parse(opening[name] + bracket * 39_000, partial=True)
+    with pytest.raises(TemplateError):
+        prompt.parse(opening[name] + bracket * 1_000_000)
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nothing_that_is_fed_ends_the_process(seed: int) -> None:
     command = [sys.executable, "-c", FUZZ, LLAMA / "templates", "8", str(seed)]

@@ -224,6 +224,24 @@ static void templates() {
     causerie_template_free(t);
 }
 
+static void replies() {
+    for (const char * bad : {"", "{", "[]", "{}", R"({"format": "x", "parser": "", "generation_prompt": ""})",
+                             R"({"format": "peg-native", "parser": "{", "generation_prompt": ""})"}) {
+        EXPECT(causerie_parser_new(bad) == nullptr);
+        EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
+    }
+    causerie_parser * parser = causerie_parser_new(R"({"format": "peg-native", "parser": "", "generation_prompt": ""})");
+    EXPECT(parser != nullptr);
+    const std::string text = std::string("h\0\xff <tool_call>", 15);
+    char * message = causerie_parser_parse(parser, text.data(), text.size(), true);
+    EXPECT(message != nullptr && contains(message, "<tool_call"));
+    causerie_string_free(message);
+    const std::string deep(200000, '[');
+    EXPECT(causerie_parser_parse(parser, deep.data(), deep.size(), true) == nullptr);
+    causerie_parser_free(parser);
+    causerie_parser_free(nullptr);
+}
+
 static void memory_needed() {
     const llama_model_params model_params = llama_model_default_params();
     const llama_context_params context_params = llama_context_default_params();
@@ -293,6 +311,7 @@ int main() {
     files();
     samplers();
     templates();
+    replies();
     memory_needed();
     weights();
     EXPECT(contains(causerie_build_info(), "llama_commit"));
