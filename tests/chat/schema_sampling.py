@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from causerie import GrammarError, llama
+
 if TYPE_CHECKING:
     from random import Random
 
@@ -15,6 +17,17 @@ _CLASS = re.compile(r"(\\x..|\\u....|\\U........|[^\\])(?:-(\\x..|\\u....|\\U...
 
 def _chars(text):
     return [next((chr(int(h, 16)) for h in m.groups()[:3] if h), m.group(4)) for m in _CHAR.finditer(text)]
+
+
+def walks(vocab, gbnf: str, text: str, root: str = "root") -> bool:
+    """Whether llama.cpp's own walk through a grammar takes the text, and lets it end there."""
+    with llama.Sampler.grammar(vocab, gbnf, root) as sampler:
+        try:
+            for token in [*vocab.tokenize(text, add_special=False, parse_special=False), vocab.eos]:
+                sampler.accept(int(token))
+        except GrammarError:
+            return False
+        return True
 
 
 class GrammarSampler:

@@ -12,9 +12,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schema_sampling import GrammarSampler
+from schema_sampling import GrammarSampler, walks
 
-from causerie import SchemaError
+from causerie import SchemaError, llama
 from causerie.chat.schema_automaton import Both, Complement, Length, Matching, accepts
 from causerie.chat.schema_automaton_gbnf import automaton_node
 from causerie.chat.schema_gbnf import Grammar
@@ -90,6 +90,40 @@ def test_every_text_of_the_grammar_matches_the_schema(schema, seed):
         text = sampler.draw(random, limit=100)
         validator.check(json.loads(text))
         text.encode()
+
+
+@pytest.fixture(scope="module")
+def vocab(smollm2_path):
+    with llama.Model(smollm2_path, vocab_only=True) as model:
+        yield model.vocab
+
+
+def can_write(vocab, text):
+    """Whether the vocabulary can; it has no token for the byte F1."""
+    return vocab.detokenize(vocab.tokenize(text, add_special=False, parse_special=False)) == text
+
+
+def mutated(text, random):
+    place = random.randrange(len(text) + 1)
+    new = random.choice(
+        ['"', "\\", "0", "9", "-", ".", ",", ":", "}", "]", "{", "[", " ", "a", "b", "é", "\n", "null", ""]
+    )
+    return text[:place] + new + text[place + random.choice([0, 1, 2]) :]
+
+
+@settings(deadline=None, max_examples=60)
+@given(SCHEMAS, st.integers(0, 2**32))
+def test_llama_cpp_takes_no_text_that_does_not_match_the_schema(vocab, schema, seed):
+    gbnf, _ = schema_to_grammar(schema)
+    sampler, random, validator = GrammarSampler(gbnf), Random(seed), SchemaValidator(schema)
+    for _ in range(3):
+        text = sampler.draw(random, limit=40)
+        if can_write(vocab, text):
+            assert walks(vocab, gbnf, text), text
+        for _ in range(4):
+            other = mutated(text, random)
+            if can_write(vocab, other) and walks(vocab, gbnf, other):
+                validator.check(json.loads(other))
 
 
 @settings(deadline=None, max_examples=200)
