@@ -37,9 +37,17 @@ def objects(inner):
 
     def build(properties, required, further):
         schema = {"type": "object", "properties": properties, "required": [n for n in properties if n in required]}
-        return schema if further is None else {**schema, "additionalProperties": further}
+        return {**schema, **further}
 
-    return st.builds(build, named, st.sets(NAMES), st.none() | st.booleans() | inner)
+    more = st.fixed_dictionaries(
+        {},
+        optional={
+            "additionalProperties": st.booleans() | inner,
+            "patternProperties": st.dictionaries(st.sampled_from(["^a", "b$", "."]), inner, max_size=2),
+            "propertyNames": st.sampled_from([{"maxLength": 2}, {"pattern": "^[ab]*$"}]),
+        },
+    )
+    return st.builds(build, named, st.just(set()), more) | st.builds(build, named, st.sets(NAMES), st.just({}))
 
 
 def arrays(inner):

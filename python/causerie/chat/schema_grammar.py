@@ -21,6 +21,7 @@ from causerie.chat.schema_world import (
     kind_of,
     kinds,
     least_most,
+    name_automaton,
     number_bounds,
     text_automaton,
     values,
@@ -173,7 +174,7 @@ class _Compiler:
             members.append((name, node, name in properties.required))
         further = []
         for automaton, places in properties.further():
-            key = self.rules.key(automaton, None if names is None else text_automaton(names), world[0].path)
+            key = self.rules.key(automaton, None if names is None else name_automaton(names), world[0].path)
             further.append((key, self.node(places, f"{hint}-further")))
         return self.rules.object(members, further, hint)
 

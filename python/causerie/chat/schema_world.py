@@ -29,6 +29,7 @@ __all__ = [
     "kind_of",
     "kinds",
     "least_most",
+    "name_automaton",
     "number_bounds",
     "text_automaton",
     "values",
@@ -148,6 +149,12 @@ def _bounds_of(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     if schema.get("format") in NUMBER_FORMATS:
         low, high = NUMBER_FORMATS[schema["format"]]
         yield from (("minimum", low), ("maximum", high))
+
+
+def name_automaton(world: World) -> tuple[Automaton, str]:
+    """Which names of properties the keywords for strings allow, and where the first of them is."""
+    low, high = least_most(world, "minLength", "maxLength")
+    return text_automaton(world) or (Length(low, high), world[0].path if world else "$")
 
 
 def text_automaton(world: World) -> tuple[Automaton, str] | None:
