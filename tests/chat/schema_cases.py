@@ -81,6 +81,7 @@ ENFORCED = [
         '{"n": 1}  {"ax": 3.5}  {"nx": 3}',
         '{"n": "a"}  {"ax": 2}  {"nx": 2}  {"nx": 3.5}  {"b": 1}',
     ),
+    case("patternProperties", obj(None, patternProperties={".": INT}, additionalProperties=True), '{"a": 1}', '{"\u2028": "a"}  {"a": "a"}'),
     case("propertyNames", obj(None, propertyNames={"pattern": "^[a-z]+$"}), '{"a": 1}', '{"A": 1}  {"": 1}'),
     case("propertyNames", obj(None, propertyNames={"minLength": 1, "maxLength": 2}), '{"ab": 1}', '{"abc": 1}  {"": 1}'),
     case("dependentRequired", obj({"a": INT, "b": INT}, dependentRequired={"a": ["b"]}), '{"b": 1}  {"a":1,"b":1}', '{"a": 1}'),

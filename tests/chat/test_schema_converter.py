@@ -19,7 +19,7 @@ HERMES = TEMPLATES / "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use.jinja"
 LOOSENED = {
     "additionalProperties", "anyOf", "contains", "dependentRequired", "dependentSchemas", "enum", "exclusiveMaximum",
     "exclusiveMinimum", "format", "if", "maxContains", "maxProperties", "minContains", "minLength", "minProperties",
-    "minimum", "multipleOf", "not", "oneOf", "pattern", "prefixItems", "propertyNames", "required",
+    "minimum", "multipleOf", "not", "oneOf", "pattern", "patternProperties", "prefixItems", "propertyNames", "required",
     "unevaluatedProperties", "uniqueItems",
 }  # fmt: skip
 

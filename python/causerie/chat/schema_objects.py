@@ -35,10 +35,12 @@ class Properties:
         named = (name for place in world for name in place.schema.get("properties", ()))
         self.names = tuple(dict.fromkeys((*named, *self.required)))
         self.patterns: dict[str, Automaton] = {}
+        self.without: dict[str, Automaton] = {}  # what certainly does not match them
         for place in world:
             for pattern in place.schema.get("patternProperties", ()):
                 path = json_path(json_path(place.path, "patternProperties"), pattern)
                 self.patterns[pattern] = Matching(parse_regex(pattern, path, search=True))
+                self.without[pattern] = Complement(Matching(parse_regex(pattern, path, search=True, wide=True)))
                 if len(self.patterns) > _MAX_PATTERNS:
                     raise SchemaError(f"{path}: more than {_MAX_PATTERNS} patterns for one object", path=path)
         self._matching: dict[str, frozenset[str]] = {}
@@ -81,7 +83,9 @@ class Properties:
         for chosen in product((False, True), repeat=len(self.patterns)):
             if not any(chosen) and not self.is_open:
                 continue
-            members = [a if yes else Complement(a) for yes, a in zip(chosen, self.patterns.values(), strict=True)]
+            members = [
+                (self.patterns if yes else self.without)[p] for yes, p in zip(chosen, self.patterns, strict=True)
+            ]
             matching = frozenset(p for yes, p in zip(chosen, self.patterns, strict=True) if yes)
             both = (*others, *members)
             yield Both(both) if both else None, self._places(None, matching)

@@ -29,11 +29,12 @@ _DOT = Symbol(complement(chars("\n\r\u2028\u2029")))
 class _Parser(ClassReader):
     """Reads one pattern; `search`: it may match anywhere, unless anchored."""
 
-    def __init__(self, pattern: str, path: str, *, search: bool, dotall: bool) -> None:
+    def __init__(self, pattern: str, path: str, *, search: bool, dotall: bool, wide: bool) -> None:
         super().__init__(pattern)
         self.path = path
         self.search = search
-        self.dot = Symbol(ANY) if dotall else _DOT
+        self.wide = wide
+        self.dot = Symbol(ANY) if dotall or wide else _DOT
         self.depth = 0
 
     def fail(self, what: str, pos: int | None = None) -> NoReturn:
@@ -81,7 +82,7 @@ class _Parser(ClassReader):
         if c == "(":
             return self.group()
         if c == "[":
-            return Symbol(self.bracket())
+            return self.symbol(self.bracket())
         if c == ".":
             self.pos += 1
             return self.dot
@@ -122,7 +123,10 @@ class _Parser(ClassReader):
             self.fail("a back reference is not regular, so no grammar can follow it")
         if c in set("bBA"):
             self.fail(f"the assertion \\{c} is not supported here")
-        return Symbol(self.escape().narrow)
+        return self.symbol(self.escape())
+
+    def symbol(self, pair: Pair) -> Expression:
+        return Symbol(pair.wide if self.wide else pair.narrow)
 
     def single(self, code: int, start: int) -> Expression:
         return Symbol(Pair.of(self.checked(code, start)).narrow)
@@ -161,7 +165,9 @@ class _Parser(ClassReader):
         return int(low), int(high) if high else None if comma else int(low)
 
 
-def parse_regex(pattern: str, path: str = "", *, search: bool = False, dotall: bool = False) -> Expression:
+def parse_regex(
+    pattern: str, path: str = "", *, search: bool = False, dotall: bool = False, wide: bool = False
+) -> Expression:
     """The texts that a pattern matches.
 
     Args:
@@ -169,8 +175,9 @@ def parse_regex(pattern: str, path: str = "", *, search: bool = False, dotall: b
         path: where in a schema it stands, for the error.
         search: it may match anywhere in the text, as JSON schema's "pattern" does; otherwise the whole text.
         dotall: whether . is any character, also a line break.
+        wide: take in what matches only for one of the two, where what does not match is wanted.
 
     Raises:
         SchemaError: it is malformed, not regular, or uses what is not supported; `.position` tells where (from 0).
     """
-    return _Parser(pattern, path, search=search, dotall=dotall).read()
+    return _Parser(pattern, path, search=search, dotall=dotall, wide=wide).read()

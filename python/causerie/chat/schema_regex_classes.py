@@ -106,7 +106,7 @@ class ClassReader:
             self.fail(f"the escape \\{c} is not supported", start)
         return Pair.of(self.checked(ord(c), start))
 
-    def bracket(self) -> CharSet:
+    def bracket(self) -> Pair:
         """Read [...]."""
         start = self.pos
         self.pos += 1
@@ -119,7 +119,7 @@ class ClassReader:
                 self.fail("this bracket is never closed", start)
             found |= self._member()
         self.pos += 1
-        return (found.negated() if negated else found).narrow
+        return found.negated() if negated else found
 
     def _member(self) -> Pair:
         """Read a character, a range or a class escape."""
