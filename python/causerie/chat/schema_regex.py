@@ -68,7 +68,10 @@ class _Parser(ClassReader):
             ends = True
         if self.char() not in {"", "|", ")"}:
             self.fail("an anchor is supported only at the start or the end of a pattern", self.pos - 1)
-        return sequence([*([] if begins else [_ANY_TEXT]), body, *([] if ends else [_ANY_TEXT])])
+        behind = [] if ends else [_ANY_TEXT]
+        if ends and self.wide:  # Python's $ stands before a line break at the end, too
+            behind = [repeated(Symbol(chars("\n")), 0, 1)]
+        return sequence([*([] if begins else [_ANY_TEXT]), body, *behind])
 
     def option(self) -> Expression:
         items = []
