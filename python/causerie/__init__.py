@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from causerie.chat.chat_template import ChatTemplate
     from causerie.chat.messages import Message
     from causerie.chat.options import SamplingOptions
+    from causerie.chat.response_format import Choices, Grammar, Regex, ResponseFormat
     from causerie.chat.tool_call import ToolCall
+    from causerie.chat.tools import Tool, ToolBox, tool
     from causerie.chat_model import ChatExample, ChatMessage, ChatModel, ChatModelResponse, ChatSession
     from causerie.conversation.conversation import Conversation
     from causerie.conversation.engine import Engine
@@ -52,12 +54,14 @@ __all__ = [
     "ChatModelResponse",
     "ChatSession",
     "ChatTemplate",
+    "Choices",
     "Chunk",
     "ClosedError",
     "ContextOverflowError",
     "Conversation",
     "DecodeError",
     "Engine",
+    "Grammar",
     "GrammarError",
     "KeywordRemover",
     "Message",
@@ -65,8 +69,10 @@ __all__ = [
     "NativeError",
     "OutOfMemoryError",
     "OutputTransform",
+    "Regex",
     "Reply",
     "Report",
+    "ResponseFormat",
     "SamplingOptions",
     "SchemaError",
     "StateError",
@@ -74,6 +80,8 @@ __all__ = [
     "TemplateError",
     "Timings",
     "TokenLogprob",
+    "Tool",
+    "ToolBox",
     "ToolCall",
     "ToolError",
     "UnsupportedError",
@@ -82,6 +90,7 @@ __all__ = [
     "doctor",
     "llama",
     "models",
+    "tool",
 ]
 
 _WHERE = {
@@ -95,6 +104,13 @@ _WHERE = {
     "ChatExample": "causerie.chat_model",
     "ChatMessage": "causerie.chat_model",
     "ChatModelResponse": "causerie.chat_model",
+    "Choices": "causerie.chat.response_format",
+    "Grammar": "causerie.chat.response_format",
+    "Regex": "causerie.chat.response_format",
+    "ResponseFormat": "causerie.chat.response_format",
+    "Tool": "causerie.chat.tools",
+    "ToolBox": "causerie.chat.tools",
+    "tool": "causerie.chat.tools",
     "Chunk": "causerie.conversation.reply",
     "Conversation": "causerie.conversation.conversation",
     "Engine": "causerie.conversation.engine",

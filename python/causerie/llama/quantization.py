@@ -86,6 +86,7 @@ def quantize(
         raise ValueError("a target is needed unless options.dry_run is set")
     output = _Output(Path(target), sources, split=options.keep_split)
     try:
+        output.create()
         _work(what, output, params, progress)
         del keep
         paths, target_size = output.commit()
@@ -119,10 +120,13 @@ class _Output:
         if any(name.is_dir() for name in names):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
         self.path = self._target.with_name(f".causerie-{os.urandom(8).hex()}.tmp")
+
+    def create(self) -> None:
+        """Make the temporary file. llama.cpp does not tell why it could not: this does."""
         try:
-            self.path.open("xb").close()  # llama.cpp does not tell why it could not: this does
+            self.path.open("xb").close()
         except OSError as error:
-            raise OSError(error.errno, error.strerror, str(target)) from None
+            raise OSError(error.errno, error.strerror, str(self._target)) from None
 
     def _written(self) -> list[Path]:
         return sorted(self.path.parent.glob(f"{self.path.name}-*-of-*.gguf")) if self._split else [self.path]
