@@ -208,6 +208,7 @@ class Replying:
             stops=tuple(options.stop or ()),
             logprobs=options.logprobs is not None,
             transform=None if settings.output_transform is None else settings.output_transform(),
+            response_format=settings.response_format,
             before=before,
         )  # fmt: skip
         chooser = Chooser(choice.chain, grammar=choice.grammar, preselect=choice.preselect, n_top=options.logprobs)

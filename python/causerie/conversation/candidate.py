@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.chat.kept_ids import kept_ids
 from causerie.chat.reply_text import ReplyText
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from causerie.chat.messages import Message
+    from causerie.chat.response_format import ResponseFormat
     from causerie.conversation.transforms import OutputTransform
     from causerie.engine import Generation
     from causerie.engine import Sequence as EngineSequence
@@ -33,6 +34,7 @@ class Candidate:
         stops: stop strings.
         logprobs: whether log-probabilities come with the tokens.
         transform: changes the text on its way out.
+        response_format: reads a reply that was not cut off; None: there is nothing to read.
         before: for a reply that goes on: bytes of a character that its last token left unfinished; None: a new reply.
     """
 
@@ -45,6 +47,7 @@ class Candidate:
         stops: Sequence[str],
         logprobs: bool,
         transform: OutputTransform | None,
+        response_format: ResponseFormat | None,
         before: bytes | None = None,
     ) -> None:
         self.sequence = sequence
@@ -54,6 +57,7 @@ class Candidate:
         self._index = index
         self._text = ReplyText(stops)
         self._transform = transform
+        self._format = response_format
         self._pieces: list[bytes] = []
         self._before = before
         self._raw: list[str] = [self._text.feed(before)] if before else []
@@ -142,7 +146,14 @@ class Candidate:
             logprobs=None if self._logprobs is None else tuple(self._logprobs),
             stop=self._text.matched,
             candidates=candidates,
+            parsed=self._parsed(),
         )
+
+    def _parsed(self) -> Any:
+        """The object that was asked for; None where the reply was cut off, also by a stop string."""
+        if self._format is None or self.generation.finish_reason != "stop" or self._text.matched is not None:
+            return None
+        return self._format.parse(self.raw_text)
 
 
 def _reason(reason: str) -> Literal["stop", "length", "cancelled"]:

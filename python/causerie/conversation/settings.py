@@ -11,6 +11,7 @@ from causerie.chat.frozen_json import freeze
 from causerie.chat.messages import Message, as_message
 from causerie.chat.option_checks import CHECKS, require_known
 from causerie.chat.options import SamplingOptions
+from causerie.chat.response_format import as_response_format
 from causerie.chat.tool_call import set_field
 
 if TYPE_CHECKING:
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 
     from causerie.chat.content import ContentLike
     from causerie.chat.prompt import Encoded, PromptEncoder
+    from causerie.chat.response_format import ResponseFormat
     from causerie.conversation.history import History
     from causerie.conversation.overflow import Overflow
     from causerie.conversation.transforms import OutputTransform
 
 __all__ = ["Settings"]
 
-_PROMPT_OPTIONS = ("template_kwargs", "thinking")
+_PROMPT_OPTIONS = ("response_format", "template_kwargs", "thinking")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Settings:
         sampling: options of the conversation.
         template_kwargs: variables for the template.
         thinking: whether the model is to think; None: as the template has it.
+        response_format: what the reply has to be, besides text.
         overflow: what to do with a prompt that does not fit.
         input_transforms, output_transform, history_transform: as for `Engine.conversation`.
     """
@@ -48,6 +51,7 @@ class Settings:
     input_transforms: tuple[Callable[[str], str], ...]
     output_transform: Callable[[], OutputTransform] | None
     history_transform: Callable[[tuple[Message, ...]], Iterable[Message | Mapping[str, Any]]] | None
+    response_format: ResponseFormat | None = None
 
     def __post_init__(self) -> None:
         if not (self.thinking is None or isinstance(self.thinking, bool)):
@@ -66,12 +70,18 @@ class Settings:
 
         Raises:
             TypeError, ValueError: an option is unknown, of the wrong type or out of range.
+            SchemaError: the response format cannot be enforced.
         """
         if not options:
             return self
         require_known(options, (*CHECKS, *_PROMPT_OPTIONS))
         sampling = {name: value for name, value in options.items() if name not in _PROMPT_OPTIONS}
         changes = {name: options[name] for name in _PROMPT_OPTIONS if options.get(name) is not None}
+        if "response_format" in changes:
+            if options.get("grammar"):
+                raise ValueError("a reply cannot have both a grammar and a response_format: give one of them")
+            changes["response_format"] = as_response_format(changes["response_format"])
+            sampling["grammar"] = changes["response_format"].grammar
         found = replace(self, sampling=SamplingOptions.of(sampling).over(self.sampling), **changes)
         return replace(found, template_kwargs={**self.template_kwargs, **found.template_kwargs})
 

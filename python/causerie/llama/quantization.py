@@ -86,7 +86,6 @@ def quantize(
         raise ValueError("a target is needed unless options.dry_run is set")
     output = _Output(Path(target), sources, split=options.keep_split)
     try:
-        output.create()
         _work(what, output, params, progress)
         del keep
         paths, target_size = output.commit()
@@ -192,8 +191,12 @@ def _work(
     source, target = path_bytes(what.paths[0]), b"" if output is None else path_bytes(output.path)
     interrupted: BaseException | None = None
     with _one_at_a_time, ThreadPoolExecutor(1, "causerie-quantize") as pool:
+        # The thread first: one that an interrupt catches while it starts is not waited for when the pool is left.
+        pool.submit(int).result()
         log_observers.add(log)
         try:
+            if output is not None:
+                output.create()
             future = pool.submit(_native, source, target, params)
             while not future.done():
                 interrupted = _report(future, log, progress, interrupted)
