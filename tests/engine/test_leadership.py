@@ -64,7 +64,7 @@ def run(*functions: Callable[[], object]) -> None:
 
 def test_all_get_there_and_one_leads_at_a_time() -> None:
     work = Work(0.0005)
-    run(*[lambda n=n: work.leadership.wait(work.item(), lambda: work.steps >= n) for n in range(0, 200, 7)])
+    run(*[lambda n=n: work.leadership.wait([work.item()], lambda: work.steps >= n) for n in range(0, 200, 7)])
     assert work.steps >= 196
     assert work.leadership.vacant
     assert not work.leadership._followers
@@ -73,7 +73,7 @@ def test_all_get_there_and_one_leads_at_a_time() -> None:
 def test_two_may_wait_for_the_same() -> None:
     work, item = Work(0.001), None
     item = work.item()
-    run(*[lambda: work.leadership.wait(item, lambda: work.steps >= 20) for _ in range(5)])
+    run(*[lambda: work.leadership.wait([item], lambda: work.steps >= 20) for _ in range(5)])
     assert not item.listeners
 
 
@@ -85,7 +85,7 @@ def test_guests_go_between_two_steps() -> None:
             with work.leadership.between_steps():
                 assert work.inside == 0
 
-    run(visit, visit, lambda: work.leadership.wait(work.item(), lambda: work.steps >= 60))
+    run(visit, visit, lambda: work.leadership.wait([work.item()], lambda: work.steps >= 60))
 
 
 def test_guests_that_come_again_and_again_do_not_stop_the_steps() -> None:
@@ -97,7 +97,7 @@ def test_guests_that_come_again_and_again_do_not_stop_the_steps() -> None:
                 pass
 
     def wait() -> None:
-        work.leadership.wait(work.item(), lambda: work.steps >= 100)
+        work.leadership.wait([work.item()], lambda: work.steps >= 100)
         over.set()
 
     run(visit, visit, visit, wait)
@@ -119,7 +119,7 @@ def test_a_leader_that_fails_hands_over() -> None:
 
     def wait() -> None:
         try:
-            work.leadership.wait(work.item(), lambda: work.steps >= 30)
+            work.leadership.wait([work.item()], lambda: work.steps >= 30)
         except RuntimeError as error:
             failed.append(error)
 
@@ -135,7 +135,7 @@ def test_no_way_back_in_from_a_step() -> None:
     def inside() -> None:
         work.steps += 1
         for call in (
-            lambda: work.leadership.wait(work.item(), lambda: False),
+            lambda: work.leadership.wait([work.item()], lambda: False),
             lambda: work.leadership.between_steps().__enter__(),
         ):
             with pytest.raises(BusyError):
@@ -143,5 +143,5 @@ def test_no_way_back_in_from_a_step() -> None:
             caught.append(1)
 
     work.leadership._step = inside
-    work.leadership.wait(work.item(), lambda: work.steps > 0)
+    work.leadership.wait([work.item()], lambda: work.steps > 0)
     assert caught == [1, 1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from causerie.errors import CauserieError, ClosedError, GrammarError
-from causerie.llama import Chooser, Context, Model, Sampler
+from causerie.llama import Batch, Chooser, Context, Model, Sampler
 from causerie.llama.step import Chosen, Step
 
 if TYPE_CHECKING:
@@ -134,6 +134,67 @@ def test_a_step_can_be_repeated(many: Context) -> None:
         many.memory.seq_rm(seq, len(PROMPT) + 2)
         step.add([second[seq].token], len(PROMPT) + 2, seq, Chooser())
     assert step.run() == third
+
+
+class TestSeveralStepsAtOnce:
+    def begun(self, context: Context, *choosers: Chooser) -> tuple[Step, list[Any]]:
+        context.memory.clear()
+        step = Step(context)
+        for seq, chooser in enumerate(choosers):
+            step.add([*PROMPT, 1100 + seq], 0, seq, chooser)
+        chosen: list[Any] = step.run()
+        step.clear()
+        for seq, row in enumerate(chosen):
+            step.add([row.token], len(PROMPT) + 1, seq, choosers[seq])
+        return step, step.run()
+
+    def test_they_are_what_single_ones_are(self, many: Context) -> None:
+        def choosers() -> list[Chooser]:
+            return [Chooser(), Chooser(Sampler.chain([Sampler.temperature(0.9), Sampler.dist(3)]))]
+
+        step, _ = self.begun(many, *choosers())
+        together = step.run_again(5)
+        assert step.repeatable
+        step, _ = self.begun(many, *choosers())
+        assert together == [step.run_again()[0] for _ in range(5)]
+        assert [many.memory.seq_pos_max(seq) for seq in range(2)] == [len(PROMPT) + 6] * 2
+
+    def test_they_stop_behind_the_end_of_a_turn(self, many: Context, model: Model) -> None:
+        assert model.vocab.eot is not None
+        forced = Sampler.chain([Sampler.logit_bias(model.vocab, {model.vocab.eot: 1e6}), Sampler.greedy()])
+        step, _ = self.begun(many, Chooser())
+        step._choosers[0] = Chooser(forced)
+        assert step.run_again(5) == [[Chosen(model.vocab.eot)]]
+
+    def test_they_stop_behind_a_failure(self, many: Context, model: Model) -> None:
+        step, _ = self.begun(many, Chooser(), Chooser())
+        nothing = Sampler.logit_bias(model.vocab, dict.fromkeys(range(model.n_vocab), float("-inf")))
+        step._choosers[1] = Chooser(Sampler.chain([nothing, Sampler.greedy()]))
+        (results,) = step.run_again(5)
+        assert isinstance(results[0], Chosen)
+        assert isinstance(results[1], ValueError)
+        assert not step.repeatable
+        with pytest.raises(ValueError, match="repeated"):
+            step.run_again()
+
+    def test_what_was_done_before_the_memory_was_full_counts(self, many: Context) -> None:
+        step, _ = self.begun(many, Chooser())
+        batch = Batch(128)
+        while (free := many.n_ctx - 8 - many.memory.seq_pos_max(5) - 1 - (len(PROMPT) + 2)) > 0:
+            batch.clear()
+            batch.add_sequence([7] * min(free, 128), many.memory.seq_pos_max(5) + 1, 5, output_last=True)
+            many.decode(batch)
+        done = step.run_again(20)
+        assert 0 < len(done) < 20
+        assert many.memory.seq_pos_max(0) == len(PROMPT) + 1 + len(done)
+        with pytest.raises(ValueError, match="repeated"):
+            step.run_again()
+
+    def test_log_probabilities_go_one_by_one(self, many: Context) -> None:
+        step, _ = self.begun(many, Chooser(n_top=2))
+        (((chosen,)),) = (step.run_again(5),)
+        assert len(chosen) == 1
+        assert chosen[0].logprob is not None
 
 
 def test_what_does_not_fit_is_refused(many: Context) -> None:

@@ -14,7 +14,7 @@ __all__ = ["AnyOf"]
 
 
 class AnyOf:
-    """Candidates of any number of replies on one engine. For one wait; of `Turn` it has what waiting needs.
+    """Candidates of any number of replies on one engine. For one wait.
 
     Args:
         engine: where they are generated.
@@ -41,22 +41,4 @@ class AnyOf:
 
     def wait(self, ready: Callable[[], bool]) -> None:
         """Wait until `ready()`, or the end of all; runs the engine's steps meanwhile."""
-        while not (ready() or self.done):
-            running = [generation for generation in self.generations if not generation.done]
-            if running:
-                self._wait_for_any(running, ready)
-
-    def _wait_for_any(self, running: list[Generation], ready: Callable[[], bool]) -> None:
-        first, others = running[0], running[1:]
-
-        def forward() -> None:
-            for listener in tuple(first.listeners):
-                listener()
-
-        for other in others:
-            other.listeners.append(forward)
-        try:
-            self._engine.wait(first, ready)
-        finally:
-            for other in others:
-                other.listeners.remove(forward)
+        self._engine.wait_for(self.generations, ready)

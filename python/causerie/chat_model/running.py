@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from causerie.conversation.engine import Engine
     from causerie.conversation.reply import Reply
     from causerie.conversation.stream import Stream
-    from causerie.conversation.turn import Turn
 
 __all__ = ["Running"]
 
@@ -98,7 +97,7 @@ class Running:
 
     def news(self) -> AnyOf:
         """What to wait for before the next `advance`."""
-        candidates = (each for _, stream in self._open.values() for each in _turn(stream).candidates)
+        candidates = (each for _, stream in self._open.values() for each in stream.turn.candidates)
         return AnyOf(self._engine, candidates, chunks=self._chunks)
 
     def advance(self) -> None:
@@ -111,7 +110,7 @@ class Running:
             self._advance(index, *self._open[index])
 
     def _advance(self, index: int, conversation: Conversation, stream: Stream) -> None:
-        turn = _turn(stream)
+        turn = stream.turn
         done = turn.done  # asked first: what comes with the end is read before
         if self._chunks and (chunk := turn.next_chunk()) is not None:
             self._tell(ChatPromptResponse((Candidate.of_chunk(chunk),), index))
@@ -164,7 +163,7 @@ class Running:
     def cancel(self) -> None:
         """Let all end, within a step."""
         for _, stream in self._open.values():
-            _turn(stream).cancel()
+            stream.turn.cancel()
 
     def give_up(self, failure: BaseException) -> None:
         """End all at once, without waiting; nobody wants what there is. Any thread, also while they begin."""
@@ -177,10 +176,6 @@ class Running:
         with contextlib.suppress(KeyError):  # somebody else took the last one
             while self._open:
                 self._open.popitem()[1][0].close()
-
-
-def _turn(stream: Stream) -> Turn:
-    return stream._turn  # noqa: SLF001 - waiting for several replies at once needs what they are made of
 
 
 def _without_text(candidate: Candidate) -> Candidate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from causerie.errors import CauserieError
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from causerie.chat_model.response import ChatModelResponse
     from causerie.chat_model.running import Running
     from causerie.conversation._pump import Pump
-    from causerie.conversation.turn import Turn
 
 __all__ = ["AsyncChatStream", "ChatStream"]
 
@@ -134,7 +133,7 @@ class AsyncChatStream:
     async def _go_on(self) -> None:
         try:
             news = self._running.news()
-            await self._pump.wait(cast("Turn", news), news.ready)
+            await self._pump.wait(news, news.ready)
             self._running.advance()
         except BaseException as error:
             self._running.give_up(error)

@@ -86,7 +86,7 @@ class Branches:
 
     def _forked(self, number: int) -> Conversation:
         conversation = self.current.conversation.fork()
-        conversation._sequence.name = _name(number)  # noqa: SLF001 - forks have their parent's name, and no other way
+        conversation.name = _name(number)
         return conversation
 
     def adopt(self, conversation: Conversation) -> None:

@@ -5,24 +5,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from causerie.conversation.turn import Turn
+    from causerie.engine import Generation
 
-__all__ = ["Pump"]
-
+__all__ = ["Pump", "Waitable"]
 
 _LINGER = 0.05  # seconds: a task that was given a chunk is soon back for the next one
+
+
+class Waitable(Protocol):
+    """Generations that are waited for together: a `Turn`, for example."""
+
+    @property
+    def generations(self) -> list[Generation]:
+        """Those whose changes may be what is waited for."""
+
+    @property
+    def done(self) -> bool:
+        """Whether all have ended."""
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Run the engine's steps until `ready()`, or the end of all."""
 
 
 class _Waiting:
     """One task that waits: what for, and how it is woken."""
 
-    def __init__(self, turn: Turn, ready: Callable[[], bool], future: asyncio.Future[None]) -> None:
-        self.turn = turn
+    def __init__(self, work: Waitable, ready: Callable[[], bool], future: asyncio.Future[None]) -> None:
+        self.work = work
         self.ready = ready
         self.future = future
         self.told = False
@@ -58,12 +72,12 @@ class Pump:
         self._waiting: set[_Waiting] = set()
         self._thread: threading.Thread | None = None
 
-    async def wait(self, turn: Turn, ready: Callable[[], bool]) -> None:
+    async def wait(self, work: Waitable, ready: Callable[[], bool]) -> None:
         """Return once `ready()`, which is cheap and called by any thread."""
         if ready():
             return
-        waiting = _Waiting(turn, ready, asyncio.get_running_loop().create_future())
-        for generation in turn.generations:
+        waiting = _Waiting(work, ready, asyncio.get_running_loop().create_future())
+        for generation in work.generations:
             generation.listeners.append(waiting.news)
         try:
             with self._lock:
@@ -77,7 +91,7 @@ class Pump:
         finally:
             with self._lock:
                 self._waiting.discard(waiting)
-            for generation in turn.generations:
+            for generation in work.generations:
                 generation.listeners.remove(waiting.news)
 
     def _next(self) -> _Waiting | None:
@@ -85,7 +99,7 @@ class Pump:
         with self._lock:
             in_time = True
             while True:
-                found = next((each for each in self._waiting if not (each.ready() or each.turn.done)), None)
+                found = next((each for each in self._waiting if not (each.ready() or each.work.done)), None)
                 if found is not None:
                     return found
                 if not in_time:
@@ -99,10 +113,10 @@ class Pump:
     def _run(self) -> None:
         try:
             while (waiting := self._next()) is not None:
-                turn = waiting.turn
+                work = waiting.work
                 del waiting  # it is not to outlive its task
-                turn.wait(self._nobody_waits)
-                del turn
+                work.wait(self._nobody_waits)
+                del work
         except BaseException as error:  # noqa: BLE001 - it is raised by the tasks that wait
             with self._lock:
                 self._thread = None

@@ -275,6 +275,15 @@ class Conversation(Replying):
         self._settle_dropped()
         return self._report
 
+    @property
+    def name(self) -> str:
+        """For people, in `Engine.cache_map`; a fork has its parent's until it is given one."""
+        return self._sequence.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._sequence.name = name
+
     # ---- its end ----
 
     @property
@@ -302,4 +311,4 @@ class Conversation(Replying):
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._history.messages)} messages"
-        return f"<Conversation {self._sequence.name!r}: {state}>"
+        return f"<Conversation {self.name!r}: {state}>"

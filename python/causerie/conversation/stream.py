@@ -26,18 +26,21 @@ class Stream:
 
     A stream that is closed, broken out of or dropped stops the generation within a step, and what was generated until
     then stays in the history. `with` closes it at the end of its block.
+
+    Attributes:
+        turn: what is read, for those who wait for several streams at once.
     """
 
     def __init__(self, conversation: Replying, turn: Turn) -> None:
         self._conversation = conversation
-        self._turn = turn
+        self.turn = turn
         self._finalizer = _abandon_with(self, turn)
 
     def __iter__(self) -> Iterator[Chunk]:
         return self
 
     def __next__(self) -> Chunk:
-        turn = self._turn
+        turn = self.turn
         while True:
             done = turn.done  # asked first: what comes with the end is read before
             if (chunk := turn.next_chunk()) is not None:
@@ -59,7 +62,7 @@ class Stream:
         Raises:
             BaseException: what ended the generation.
         """
-        reply = self._conversation.finish(self._turn)
+        reply = self._conversation.finish(self.turn)
         self._finalizer.detach()
         return reply
 
@@ -70,7 +73,7 @@ class Stream:
 
     def close(self) -> None:
         """Stop generating, if it still runs, and keep what there is. Idempotent."""
-        turn = self._turn
+        turn = self.turn
         turn.cancel()
         turn.wait()
         self._conversation.settle(turn)

@@ -81,24 +81,7 @@ class Turn:
         while not (self.done or (ready is not None and ready())):
             if self._failing:
                 self.cancel()
-            running = [generation for generation in self.generations if not generation.done]
-            if running:
-                self._wait_for_any(running, enough)
-
-    def _wait_for_any(self, running: list[Generation], ready: Callable[[], bool]) -> None:
-        first, others = running[0], running[1:]
-
-        def forward() -> None:
-            for listener in tuple(first.listeners):
-                listener()
-
-        for other in others:
-            other.listeners.append(forward)
-        try:
-            self._engine.wait(first, ready)
-        finally:
-            for other in others:
-                other.listeners.remove(forward)
+            self._engine.wait_for(self.generations, enough)
 
     def next_chunk(self) -> Chunk | None:
         """The next chunk that is there; None: none is. Of several candidates, the one that is furthest ahead."""

@@ -7,6 +7,7 @@ between two steps goes first, and after it another one of those that still wait 
 from __future__ import annotations
 
 import threading
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,11 @@ from causerie.engine._interrupts import Interrupts
 from causerie.errors import BusyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from causerie.engine.generation import Generation
 
-__all__ = ["Leadership"]
+__all__ = ["Leadership", "weakly"]
 
 # So many guests may follow each other before those who wait for tokens get a step.
 _MOST_VISITS = 64
@@ -118,11 +119,11 @@ class Leadership:
                 condition.notify()
                 return
 
-    def wait(self, generation: Generation, ready: Callable[[], bool]) -> None:
+    def wait(self, generations: Sequence[Generation], ready: Callable[[], bool]) -> None:
         """Return once `ready()`, and lead until then whenever nobody else does.
 
         Args:
-            generation: whose changes may make it ready.
+            generations: whose changes may make it ready.
             ready: cheap, and called by any thread.
 
         Raises:
@@ -138,7 +139,7 @@ class Leadership:
                     if self._leader is None and (not self._guests or self._patience_ends):
                         self._lead(ready, interrupts)
                     else:
-                        self._follow(generation, ready, _LOOK_SECONDS if interrupts.installed else None)
+                        self._follow(generations, ready, _LOOK_SECONDS if interrupts.installed else None)
             finally:
                 self._pass_on()
 
@@ -157,7 +158,7 @@ class Leadership:
             self._leader = None
             self._pass_on()
 
-    def _follow(self, generation: Generation, ready: Callable[[], bool], timeout: float | None) -> None:
+    def _follow(self, generations: Sequence[Generation], ready: Callable[[], bool], timeout: float | None) -> None:
         """Sleep until it is ready, or nobody leads."""
         condition = threading.Condition(self.lock)
 
@@ -166,9 +167,23 @@ class Leadership:
                 condition.notify()
 
         self._followers[condition] = ready
-        generation.listeners.append(news)
+        for generation in generations:
+            generation.listeners.append(news)
         try:
             condition.wait(timeout)
         finally:
-            generation.listeners.remove(news)
+            for generation in generations:
+                generation.listeners.remove(news)
             del self._followers[condition]
+
+
+def weakly(method: Callable[[], object]) -> Callable[[], None]:
+    """A method that does not keep its engine alive: whoever calls it does."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        bound = reference()
+        if bound is not None:
+            bound()
+
+    return call

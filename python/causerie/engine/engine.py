@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from causerie.engine._cache import Cache
 from causerie.engine._counters import Counters
-from causerie.engine._leadership import Leadership
-from causerie.engine._limits import Limits
+from causerie.engine._leadership import Leadership, weakly
+from causerie.engine._opening import open_context
 from causerie.engine._pace import Pace
 from causerie.engine._parking import Parking
 from causerie.engine._report import gather_map, gather_stats
@@ -18,7 +18,6 @@ from causerie.engine._scheduler import Scheduler
 from causerie.engine.generation import Generation
 from causerie.engine.sequence import Sequence
 from causerie.errors import BusyError, ClosedError, ContextOverflowError, NativeError
-from causerie.llama.context import Context
 from causerie.llama.model import Model
 
 if TYPE_CHECKING:
@@ -85,17 +84,12 @@ class TokenEngine:
         self._owns_model = not isinstance(model, Model)
         self.model = model if isinstance(model, Model) else Model(_resolved(model), **(model_options or {}))
         try:
-            limits = Limits(self.model, n_ctx=n_ctx, max_resident=max_resident)
-            # One more, that keeps cells from being used in a wrong order.
-            shared = kv_unified and not limits.states
-            n_seq_max = limits.max_resident + shared
-            n_batch = max(min(n_batch, limits.n_ctx), n_seq_max)
-            self._context = Context(
+            self._context = open_context(
                 self.model,
-                n_ctx=limits.n_ctx,
+                n_ctx=n_ctx,
+                max_resident=max_resident,
                 n_batch=n_batch,
-                n_ubatch=limits.n_ubatch(n_batch, n_ubatch, least=1 if shared else n_seq_max),
-                n_seq_max=n_seq_max,
+                n_ubatch=n_ubatch,
                 n_threads=n_threads,
                 kv_unified=kv_unified,
                 swa_full=swa_full,
@@ -105,15 +99,20 @@ class TokenEngine:
             if self._owns_model:
                 self.model.close()
             raise
-        self.n_ctx = min(self._context.n_ctx_seq, limits.n_positions)
+        self.n_ctx = min(self._context.n_ctx_seq, self.model.n_positions or self._context.n_ctx_seq)
         self._closed = False
         self._numbers = count()
         self._sequences: weakref.WeakSet[Sequence] = weakref.WeakSet()
         self._counters = Counters()
         self._cache = Cache(self._context, Parking(parking_bytes))
-        self._leadership = Leadership(_weakly(self._step), _weakly(self._interrupt))
+        self._leadership = Leadership(weakly(self._step), weakly(self._interrupt))
         self._scheduler = Scheduler(
-            self._context, self._cache, Pace(n_batch, stretch), self._counters, self._leadership.lock, self.n_ctx
+            self._context,
+            self._cache,
+            Pace(self._context.n_batch, stretch),
+            self._counters,
+            self._leadership.lock,
+            self.n_ctx,
         )
         self._to_forget: list[Sequence] = []
 
@@ -226,8 +225,17 @@ class TokenEngine:
         Raises:
             BusyError: called from a callback of a step.
         """
+        self.wait_for((generation,), ready)
+
+    def wait_for(self, generations: Iterable[Generation], ready: Callable[[], bool] | None = None) -> None:
+        """As `wait`, until all of several have ended, or `ready()`, which is asked when any of them has changed."""
         self.require_process()
-        self._leadership.wait(generation, lambda: generation.done or (ready is not None and ready()))
+        running = [generation for generation in generations if not generation.done]
+
+        def enough() -> bool:
+            return all(generation.done for generation in running) or (ready is not None and ready())
+
+        self._leadership.wait(running, enough)
 
     def cancel(self, generation: Generation) -> None:
         """End a generation from any thread, within a step; at once if it is evaluated alone. Ended: no-op."""
@@ -335,15 +343,3 @@ def _resolved(name: str | os.PathLike[str]) -> str:
     from causerie import models
 
     return os.fspath(models.resolve(name))
-
-
-def _weakly(method: Callable[[], object]) -> Callable[[], None]:
-    """A method that does not keep its engine alive: whoever calls it does."""
-    reference = weakref.WeakMethod(method)
-
-    def call() -> None:
-        bound = reference()
-        if bound is not None:
-            bound()
-
-    return call

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate"]
 
-# These look positions up in a table of n_ctx_train rows; beyond it ggml aborts on a worker thread. (Some MPT models
-# have no such table, but llama.h does not tell.)
-_TABLE_OF_POSITIONS = frozenset({"bert", "gpt2", "mpt", "starcoder"})
 # Encoders whose input is wider than n_embd_inp, by a width that llama.h does not tell.
 _WIDE_ENCODERS = frozenset({"eagle3", "dflash"})
 
@@ -133,8 +130,8 @@ def _check_batch(context: Context, batch: Batch, n: int, pointer: Any, *, encode
     positions = batch.pos[..., :n]
     if positions.min() < 0:
         raise ValueError("positions must not be negative")
-    if positions.max() >= model.n_ctx_train and model.architecture in _TABLE_OF_POSITIONS:
-        last = model.n_ctx_train - 1
+    if model.n_positions is not None and positions.max() >= model.n_positions:
+        last = model.n_positions - 1
         raise ValueError(f"a {model.architecture} model has positions 0..{last}, not {positions.max()}")
 
 

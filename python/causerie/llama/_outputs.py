@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from causerie.errors import BusyError
+from causerie.errors import BusyError, UnsupportedError
 from causerie.llama._lib import ffi
 
 if TYPE_CHECKING:
@@ -97,6 +97,17 @@ class Outputs:
         if i not in self._rows:
             raise IndexError(f"no output was asked for entry {i} of the last batch: use output=True when adding it")
         return int(i)
+
+    def logits_index(self, i: int) -> int:
+        """As `index`, where logits are wanted.
+
+        Raises:
+            UnsupportedError: the last evaluation gave embeddings only.
+        """
+        found = self.index(i)
+        if not self.has_logits:
+            raise UnsupportedError("an encoder gives no logits: use embeddings() or embeddings_seq()")
+        return found
 
     def view(self, row: Any, width: int, resource: Resource, what: str) -> NDArray[np.float32]:
         """float32 (width,) over native memory, which stays allocated as long as the array."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from causerie.errors import BusyError, GrammarError, NativeError, UnsupportedError
+from causerie.errors import BusyError, GrammarError, NativeError
 from causerie.llama import _at_exit as at_exit
 from causerie.llama._lib import ffi, lib
 from causerie.llama._sampler_handle import SamplerHandle
@@ -65,9 +65,7 @@ class SamplerBase(SamplerHandle):
                     "this sampler only changes probabilities: a chain must end with one that chooses a token "
                     "(greedy, dist, mirostat, mirostat_v2, adaptive_p or custom)"
                 )
-            i = ctx._outputs.index(i)
-            if not ctx._outputs.has_logits:
-                raise UnsupportedError("an encoder gives no logits to sample from")
+            i = ctx._outputs.logits_index(i)
             row = lib.llama_get_logits_ith(native, i)
             ctx._check("reading logits")
             if row == ffi.NULL:

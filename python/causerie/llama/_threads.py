@@ -6,68 +6,70 @@ second one in the process there are more threads than cores, and its barriers th
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any
 
 from causerie.llama._errors import check
 from causerie.llama._lib import ffi, lib
 
-__all__ = ["attach_threads", "free_with_threads"]
-
-# Addresses of contexts, and of what is freed behind them.
-_attached: dict[int, Any] = {}
+__all__ = ["Threads"]
 
 
 @cache
 def _functions() -> tuple[Any, Any] | None:
     """ggml_threadpool_new and ggml_threadpool_free of the CPU backend; None where OpenMP does the work."""
-    info = json.loads(ffi.string(lib.causerie_build_info()))
-    if info["flags"].get("GGML_OPENMP") == "ON":
+    if b'"GGML_OPENMP": "ON"' in ffi.string(lib.causerie_build_info()):
         return None
     new, free = getattr(lib, "ggml_threadpool_new", None), getattr(lib, "ggml_threadpool_free", None)
     if new is not None and free is not None:
         return new, free
+    # The backend is a plugin, which can only be asked.
     device = lib.ggml_backend_dev_by_type(lib.GGML_BACKEND_DEVICE_TYPE_CPU)
     if device == ffi.NULL:
         return None
     registry = lib.ggml_backend_dev_backend_reg(device)
-    found = [
-        ffi.cast(kind, lib.ggml_backend_reg_get_proc_address(registry, name))
-        for kind, name in (
-            ("struct ggml_threadpool *(*)(struct ggml_threadpool_params *)", b"ggml_threadpool_new"),
-            ("void (*)(struct ggml_threadpool *)", b"ggml_threadpool_free"),
-        )
-    ]
-    return None if ffi.NULL in found else (found[0], found[1])
+    new = lib.ggml_backend_reg_get_proc_address(registry, b"ggml_threadpool_new")
+    free = lib.ggml_backend_reg_get_proc_address(registry, b"ggml_threadpool_free")
+    if ffi.NULL in {new, free}:
+        return None
+    return (
+        ffi.cast("struct ggml_threadpool *(*)(struct ggml_threadpool_params *)", new),
+        ffi.cast("void (*)(struct ggml_threadpool *)", free),
+    )
 
 
-def attach_threads(context: Any) -> None:
-    """Give a native context as many threads as it computes with; without, ggml makes new ones for every evaluation."""
-    n_threads = max(lib.llama_n_threads(context), lib.llama_n_threads_batch(context))
-    functions = _functions()
-    if functions is None or n_threads < 2:
-        return
-    new, free = functions
-    params = ffi.new("struct ggml_threadpool_params *")
-    lib.ggml_threadpool_params_init(params, n_threads)
-    pool = new(params)
-    check("starting threads")
-    if pool == ffi.NULL:
-        return
-    lib.llama_attach_threadpool(context, pool, ffi.NULL)
-    key = int(ffi.cast("uintptr_t", context))
-    before = _attached.pop(key, None)
-    _attached[key] = pool
-    if before is not None:
-        free(before)
+class Threads:
+    """Those of one context. Used under its lock."""
 
+    def __init__(self) -> None:
+        self._pool: Any = None
 
-def free_with_threads(context: Any) -> None:
-    """Free a native context, then its threads."""
-    key = int(ffi.cast("uintptr_t", context))
-    pool = _attached.pop(key, None)
-    lib.llama_free(context)
-    functions = _functions()
-    if pool is not None and functions is not None:
-        functions[1](pool)
+    def attach(self, context: Any) -> None:
+        """Give the context as many threads as it computes with, in place of those that it had.
+
+        Without any of its own, ggml makes new ones for every evaluation.
+
+        Raises:
+            NativeError: they could not be started.
+        """
+        functions = _functions()
+        if functions is None:
+            return
+        params = ffi.new("struct ggml_threadpool_params *")
+        lib.ggml_threadpool_params_init(params, max(lib.llama_n_threads(context), lib.llama_n_threads_batch(context)))
+        pool = functions[0](params)
+        check("starting threads")
+        lib.llama_attach_threadpool(context, pool, ffi.NULL)
+        self._stop()
+        self._pool = pool
+
+    def free(self, context: Any) -> None:
+        """Free the context (llama_free), then its threads."""
+        lib.llama_free(context)
+        self._stop()
+
+    def _stop(self) -> None:
+        functions = _functions()
+        if self._pool is not None and functions is not None:
+            functions[1](self._pool)
+            self._pool = None

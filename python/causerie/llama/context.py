@@ -19,7 +19,7 @@ from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib
 from causerie.llama._outputs import Outputs
 from causerie.llama._params import uint
-from causerie.llama._threads import attach_threads, free_with_threads
+from causerie.llama._threads import Threads
 from causerie.llama.memory import Memory
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ class Context(Handle):
         self._running, self._encoded, self._broken = False, False, ""
         self._embeddings = bool(embeddings)
         self._attached = Attached()
+        self._threads = Threads()
         self._cancel = cancel = ffi.gc(lib.causerie_cancel_new(), lib.causerie_cancel_free)
         if self._eval is not None:
             self._eval.on_stop = lambda: lib.causerie_cancel_set(cancel, True)
@@ -125,7 +126,6 @@ class Context(Handle):
                 options.require_memory(model, params)
             pointer = options.create(parent, params)
             lib.causerie_cancel_attach(cancel, pointer)
-            attach_threads(pointer)
             self._has_memory = lib.llama_get_memory(pointer) != ffi.NULL
             self._pooled = lib.llama_pooling_type(pointer) != lib.LLAMA_POOLING_TYPE_NONE
             self.n_ctx: int = lib.llama_n_ctx(pointer)
@@ -135,9 +135,9 @@ class Context(Handle):
             self.n_seq_max: int = lib.llama_n_seq_max(pointer)
             self.kv_unified = bool(kv_unified)
             self._outputs = Outputs(model, self.n_seq_max)
-            self._own(
-                Resource("context", pointer, free_with_threads, model._resource, (params, self._eval, cancel)), model
-            )
+            keep = (params, self._eval, cancel)
+            self._own(Resource("context", pointer, self._threads.free, model._resource, keep), model)
+            self._threads.attach(pointer)
         at_exit.remember(self)
         drain_log()
 
@@ -156,8 +156,7 @@ class Context(Handle):
         try:
             check(operation)
         except NativeError as error:
-            if error.aborted:
-                self._broken = str(error)
+            self._broken = self._broken or (str(error) if error.aborted else "")
             raise
 
     @property
@@ -227,9 +226,7 @@ class Context(Handle):
             UnsupportedError: the last evaluation gave embeddings only (an encoder, an embedding model).
         """
         with self._exclusive() as pointer:
-            i = self._outputs.index(i)
-            if not self._outputs.has_logits:
-                raise UnsupportedError("an encoder gives no logits: use embeddings() or embeddings_seq()")
+            i = self._outputs.logits_index(i)
             row = lib.llama_get_logits_ith(pointer, i)
             self._check("reading logits")
             return self._outputs.view(row, self.model.n_vocab, self._resource, "logits")
@@ -290,7 +287,7 @@ class Context(Handle):
         m = n if n_threads_batch is None else uint("n_threads_batch", n_threads_batch, 1, lib.GGML_MAX_N_THREADS)
         with self._exclusive() as pointer:
             lib.llama_set_n_threads(pointer, n, m)
-            attach_threads(pointer)
+            self._threads.attach(pointer)
 
     def set_embeddings(self, value: bool) -> None:
         """Whether evaluations give embeddings (llama_set_embeddings)."""
@@ -312,10 +309,9 @@ class Context(Handle):
         return self._attached.pairs
 
     def set_adapters(self, adapters: Sequence[tuple[LoraAdapter, float]]) -> None:
-        """Attach exactly these (adapter, scale) pairs from the next evaluation on (llama_set_adapters_lora).
+        """Attach exactly these (adapter, scale) pairs, or none, from the next evaluation on (llama_set_adapters_lora).
 
         What is in memory already was computed without them: it is for the caller to clear what shall not be mixed.
-        An empty list detaches all.
 
         Raises:
             ClosedError: an adapter is closed.

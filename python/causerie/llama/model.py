@@ -34,6 +34,9 @@ _LOAD_MODES = {
     for m in ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
 }
 _LAZY_MODES = {m: getattr(lib, f"LLAMA_LAZY_MODE_{m.upper()}") for m in ("off", "auto", "on")}
+# These look positions up in a table of n_ctx_train rows; beyond it ggml aborts on a worker thread. (Some MPT models
+# have no such table, but llama.h does not tell.)
+_TABLE_OF_POSITIONS = frozenset({"bert", "gpt2", "mpt", "starcoder"})
 _ROPE_TYPES = {
     getattr(lib, f"LLAMA_ROPE_TYPE_{m.upper()}"): m for m in ("none", "norm", "neox", "mrope", "imrope", "vision")
 }
@@ -73,6 +76,7 @@ class Model(Handle):
         architecture: llama.cpp's name for it, for example "llama".
         n_vocab: number of token ids.
         n_ctx_train: positions the model was trained with.
+        n_positions: positions there are, where the model has a table of them; None: any.
         n_embd, n_embd_inp, n_embd_out: width of the model, of its input and of its output embeddings.
         n_pos_embd: positions that one input embedding has (M-RoPE: 4; else 1).
         n_layer, n_layer_nextn, n_head, n_head_kv: counts of layers and heads.
@@ -148,6 +152,7 @@ class Model(Handle):
         self.architecture: str = self._metadata.get("general.architecture", "")
         self.n_vocab: int = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(p))
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(p)
+        self.n_positions: int | None = self.n_ctx_train if self.architecture in _TABLE_OF_POSITIONS else None
         self.n_embd: int = lib.llama_model_n_embd(p)
         self.n_embd_inp: int = lib.llama_model_n_embd_inp(p)
         self.n_embd_out: int = lib.llama_model_n_embd_out(p)
