@@ -17,8 +17,8 @@ from schema_sampling import GrammarSampler
 
 from causerie import SchemaError
 from causerie.chat.response_format import Choices, Grammar, Regex, ResponseFormat, as_response_format
-from causerie.chat.schema_types import type_schema
-from causerie.chat.schema_validation import SchemaValidator
+from causerie.chat.schema.python_types import type_schema
+from causerie.chat.schema.validation import SchemaValidator
 
 
 class Mood(Enum):

@@ -14,7 +14,7 @@ import pytest
 
 from causerie import Engine
 from causerie.chat.response_format import Choices, Grammar, Regex, as_response_format
-from causerie.chat.schema_validation import SchemaValidator
+from causerie.chat.schema.validation import SchemaValidator
 
 
 @pytest.fixture(scope="module")

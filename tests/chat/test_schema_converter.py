@@ -11,7 +11,7 @@ from schema_sampling import walks
 
 from causerie import GrammarError, TemplateError, llama
 from causerie.chat.chat_template import ChatTemplate
-from causerie.chat.schema_validation import SchemaValidator
+from causerie.chat.schema.validation import SchemaValidator
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models" / "templates"
 HERMES = TEMPLATES / "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use.jinja"

@@ -15,9 +15,9 @@ from schema_sampling import walks as allows
 
 from causerie import SchemaError, llama
 from causerie.chat.response_format import as_response_format
-from causerie.chat.schema_grammar import schema_to_grammar
-from causerie.chat.schema_keywords import _VALUES
-from causerie.chat.schema_validation import SchemaValidator
+from causerie.chat.schema.grammar import schema_to_grammar
+from causerie.chat.schema.keywords import _VALUES
+from causerie.chat.schema.validation import SchemaValidator
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "structured-output.md"
 

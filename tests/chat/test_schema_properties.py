@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from schema_sampling import GrammarSampler, walks
 
 from causerie import SchemaError, llama
-from causerie.chat.schema_automaton import Both, Complement, Length, Matching, accepts
-from causerie.chat.schema_automaton_gbnf import automaton_node
-from causerie.chat.schema_gbnf import Grammar
-from causerie.chat.schema_grammar import schema_to_grammar
-from causerie.chat.schema_numbers import Bounds, Numbers
-from causerie.chat.schema_regex import parse_regex
-from causerie.chat.schema_repair import close_json
-from causerie.chat.schema_validation import SchemaValidator
+from causerie.chat.schema.automaton import Both, Complement, Length, Matching, accepts
+from causerie.chat.schema.automaton_gbnf import automaton_node
+from causerie.chat.schema.gbnf import Grammar
+from causerie.chat.schema.grammar import schema_to_grammar
+from causerie.chat.schema.numbers import Bounds, Numbers
+from causerie.chat.schema.regex import parse_regex
+from causerie.chat.schema.repair import close_json
+from causerie.chat.schema.validation import SchemaValidator
 
 SMALL = st.integers(0, 3)
 NAMES = st.sampled_from(["a", "b", "ab", "é", 'q"', "back\\slash", "new\nline", "$ref", ""])
@@ -222,7 +222,7 @@ FUZZ = r"""
 import json, random, sys
 from causerie import SchemaError, GrammarError, llama
 from causerie.chat.response_format import Regex, as_response_format
-from causerie.chat.schema_keywords import _VALUES
+from causerie.chat.schema.keywords import _VALUES
 random = random.Random(int(sys.argv[2]))
 model = llama.Model(sys.argv[1], vocab_only=True)
 words = [*_VALUES, "x", "$defs", "a"]

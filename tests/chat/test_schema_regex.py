@@ -8,8 +8,8 @@ import pytest
 
 from causerie import SchemaError
 from causerie.chat.response_format import Choices, Regex, as_response_format
-from causerie.chat.schema_automaton import Matching, accepts
-from causerie.chat.schema_regex import parse_regex
+from causerie.chat.schema.automaton import Matching, accepts
+from causerie.chat.schema.regex import parse_regex
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Optional, TypedDict
 import pytest
 
 from causerie import SchemaError, ToolError, UnsupportedError
-from causerie.chat.schema_validation import SchemaValidator
+from causerie.chat.schema.validation import SchemaValidator
 from causerie.chat.tool_docstring import parse_docstring
 from causerie.chat.tools import Tool, ToolBox, as_tool, tool
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, get_origin
 
 from causerie.chat.frozen_json import checked_text, thaw
-from causerie.chat.schema_annotations import unwrapped
-from causerie.chat.schema_automaton import Matching, accepts, either, text_of
-from causerie.chat.schema_automaton_gbnf import automaton_node
-from causerie.chat.schema_gbnf import Grammar as _Rules
-from causerie.chat.schema_grammar import schema_to_grammar
-from causerie.chat.schema_regex import parse_regex
-from causerie.chat.schema_repair import close_json
-from causerie.chat.schema_types import type_schema
-from causerie.chat.schema_validation import SchemaValidator
-from causerie.chat.schema_values import to_python
+from causerie.chat.schema.annotations import unwrapped
+from causerie.chat.schema.automaton import Matching, accepts, either, text_of
+from causerie.chat.schema.automaton_gbnf import automaton_node
+from causerie.chat.schema.gbnf import Grammar as _Rules
+from causerie.chat.schema.grammar import schema_to_grammar
+from causerie.chat.schema.python_types import type_schema
+from causerie.chat.schema.python_values import to_python
+from causerie.chat.schema.regex import parse_regex
+from causerie.chat.schema.repair import close_json
+from causerie.chat.schema.validation import SchemaValidator
 from causerie.errors import SchemaError, UnsupportedError
 
 __all__ = ["Choices", "Grammar", "Regex", "ResponseFormat", "as_response_format"]

@@ -6,8 +6,8 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from causerie.chat.schema_annotations import MISSING, Field, hints_of
-from causerie.chat.schema_types import object_schema
+from causerie.chat.schema.annotations import MISSING, Field, hints_of
+from causerie.chat.schema.python_types import object_schema
 from causerie.chat.tool_docstring import parse_docstring
 from causerie.errors import SchemaError
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
 from causerie.chat.frozen_json import freeze, thaw
-from causerie.chat.schema_validation import SchemaValidator
-from causerie.chat.schema_values import fill_fields
+from causerie.chat.schema.python_values import fill_fields
+from causerie.chat.schema.validation import SchemaValidator
 from causerie.chat.tool_schema import describe_function
 from causerie.errors import SchemaError, ToolError
 
 if TYPE_CHECKING:
-    from causerie.chat.schema_annotations import Field
+    from causerie.chat.schema.annotations import Field
 
 __all__ = ["Tool", "ToolBox", "ToolLike", "as_tool", "tool"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NoReturn
 
-from causerie.chat.schema_charset import CharSet, chars, complement, union
+from causerie.chat.schema.charset import CharSet, chars, complement, union
 
 __all__ = ["ClassReader", "Pair"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
-from causerie.chat.schema_automaton import Automaton, Both, Complement, Matching, accepts, either, text_of
-from causerie.chat.schema_keywords import json_path
-from causerie.chat.schema_regex import parse_regex
+from causerie.chat.schema.automaton import Automaton, Both, Complement, Matching, accepts, either, text_of
+from causerie.chat.schema.keywords import json_path
+from causerie.chat.schema.regex import parse_regex
 from causerie.errors import SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from causerie.chat.schema_place import Place, World
+    from causerie.chat.schema.place import Place, World
 
 __all__ = ["Properties"]
 

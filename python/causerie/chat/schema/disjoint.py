@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from causerie.chat.schema_objects import Properties
-from causerie.chat.schema_world import ALL_KINDS, explicit_kinds, json_key, kind_of, values
+from causerie.chat.schema.conjunction import ALL_KINDS, explicit_kinds, json_key, kind_of, values
+from causerie.chat.schema.objects import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from causerie.chat.schema_document import Document
-    from causerie.chat.schema_place import World
+    from causerie.chat.schema.document import Document
+    from causerie.chat.schema.place import World
 
 __all__ = ["disjoint"]
 

@@ -8,14 +8,14 @@ from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 from uuid import UUID
 
-from causerie.chat.schema_annotations import ARRAYS, fields_of, name_of, type_kind, unwrapped
-from causerie.chat.schema_types import constraints
+from causerie.chat.schema.annotations import ARRAYS, fields_of, name_of, type_kind, unwrapped
+from causerie.chat.schema.python_types import constraints
 from causerie.errors import SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from causerie.chat.schema_annotations import Field
+    from causerie.chat.schema.annotations import Field
 
 __all__ = ["fill_fields", "to_python"]
 

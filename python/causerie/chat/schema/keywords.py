@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from causerie.chat.schema_formats import FREE_FORMATS, NUMBER_FORMATS, STRING_FORMATS
+from causerie.chat.schema.formats import FREE_FORMATS, NUMBER_FORMATS, STRING_FORMATS
 from causerie.errors import SchemaError
 
 if TYPE_CHECKING:

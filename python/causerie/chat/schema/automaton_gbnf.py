@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
-from causerie.chat.schema_charset import CharSet, intersect
-from causerie.chat.schema_gbnf import Alt, Chars, Grammar, Lit, Node, Ref, Seq
+from causerie.chat.schema.charset import CharSet, intersect
+from causerie.chat.schema.gbnf import Alt, Chars, Grammar, Lit, Node, Ref, Seq
 from causerie.errors import SchemaError
 
 if TYPE_CHECKING:
-    from causerie.chat.schema_automaton import Automaton
+    from causerie.chat.schema.automaton import Automaton
 
 __all__ = ["MAX_STATES", "automaton_node", "json_chars", "plain_chars"]
 

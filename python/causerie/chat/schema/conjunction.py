@@ -7,18 +7,18 @@ from decimal import Decimal
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from causerie.chat.schema_automaton import Automaton, Both, Length, Matching, accepts
-from causerie.chat.schema_charset import ANY
-from causerie.chat.schema_formats import FREE_FORMATS, NUMBER_FORMATS, STRING_FORMATS
-from causerie.chat.schema_keywords import KIND_KEYWORDS, KINDS, json_path
-from causerie.chat.schema_numbers import Bounds
-from causerie.chat.schema_regex import parse_regex
+from causerie.chat.schema.automaton import Automaton, Both, Length, Matching, accepts
+from causerie.chat.schema.charset import ANY
+from causerie.chat.schema.formats import FREE_FORMATS, NUMBER_FORMATS, STRING_FORMATS
+from causerie.chat.schema.keywords import KIND_KEYWORDS, KINDS, json_path
+from causerie.chat.schema.numbers import Bounds
+from causerie.chat.schema.regex import parse_regex
 from causerie.errors import SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from causerie.chat.schema_place import Place, World
+    from causerie.chat.schema.place import Place, World
 
 __all__ = [
     "ALL_KINDS",

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from causerie.chat.schema_charset import chars
+from causerie.chat.schema.charset import chars
 
 if TYPE_CHECKING:
-    from causerie.chat.schema_automaton import Steps
+    from causerie.chat.schema.automaton import Steps
 
 __all__ = ["Bounds", "Numbers"]
 

@@ -10,12 +10,7 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from causerie.chat.schema_document import Document
-from causerie.chat.schema_gbnf import Alt, Grammar, Lit, Node, Ref
-from causerie.chat.schema_json import JsonRules, literal_json
-from causerie.chat.schema_keywords import CHECKED, KIND_KEYWORDS
-from causerie.chat.schema_objects import Properties
-from causerie.chat.schema_world import (
+from causerie.chat.schema.conjunction import (
     allows_number,
     allows_text,
     kind_of,
@@ -26,12 +21,17 @@ from causerie.chat.schema_world import (
     text_automaton,
     values,
 )
+from causerie.chat.schema.document import Document
+from causerie.chat.schema.gbnf import Alt, Grammar, Lit, Node, Ref
+from causerie.chat.schema.json_rules import JsonRules, literal_json
+from causerie.chat.schema.keywords import CHECKED, KIND_KEYWORDS
+from causerie.chat.schema.objects import Properties
 from causerie.errors import SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from causerie.chat.schema_place import Place, World
+    from causerie.chat.schema.place import Place, World
 
 __all__ = ["SchemaGrammar", "schema_to_grammar"]
 

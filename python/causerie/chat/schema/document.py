@@ -6,9 +6,9 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from causerie.chat.schema_disjoint import disjoint
-from causerie.chat.schema_keywords import CHECKED, check_keywords, json_path
-from causerie.chat.schema_place import Place, World
+from causerie.chat.schema.disjoint import disjoint
+from causerie.chat.schema.keywords import CHECKED, check_keywords, json_path
+from causerie.chat.schema.place import Place, World
 from causerie.errors import SchemaError
 
 if TYPE_CHECKING:

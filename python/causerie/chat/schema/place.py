@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from causerie.chat.schema_keywords import json_path
+from causerie.chat.schema.keywords import json_path
 
 __all__ = ["Place", "World"]
 

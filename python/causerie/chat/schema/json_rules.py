@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from causerie.chat.schema_automaton import Automaton, Both, Length
-from causerie.chat.schema_automaton_gbnf import automaton_node
-from causerie.chat.schema_gbnf import Alt, Chars, Grammar, Lit, Node, Ref, Rep, Seq
-from causerie.chat.schema_numbers import Bounds, Numbers
+from causerie.chat.schema.automaton import Automaton, Both, Length
+from causerie.chat.schema.automaton_gbnf import automaton_node
+from causerie.chat.schema.gbnf import Alt, Chars, Grammar, Lit, Node, Ref, Rep, Seq
+from causerie.chat.schema.numbers import Bounds, Numbers
 from causerie.errors import SchemaError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from causerie.chat.schema_automaton import EMPTY, Expression, Symbol, either, repeated, sequence
-from causerie.chat.schema_charset import ANY, chars, complement
-from causerie.chat.schema_regex_classes import ClassReader, Pair
+from causerie.chat.schema.automaton import EMPTY, Expression, Symbol, either, repeated, sequence
+from causerie.chat.schema.charset import ANY, chars, complement
+from causerie.chat.schema.regex_classes import ClassReader, Pair
 from causerie.errors import SchemaError
 
 __all__ = ["parse_regex"]

@@ -6,7 +6,7 @@ import math
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
-from causerie.chat.schema_annotations import (
+from causerie.chat.schema.annotations import (
     MISSING,
     SCALARS,
     TEXTS,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
-from causerie.chat.schema_charset import ANY, CharSet, complement, intersect, partition, union
+from causerie.chat.schema.charset import ANY, CharSet, complement, intersect, partition, union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from causerie.chat.schema_charset import CharSet
+    from causerie.chat.schema.charset import CharSet
 
 __all__ = ["Alt", "Chars", "Grammar", "Lit", "Node", "Ref", "Rep", "Seq", "literal"]
 

@@ -8,7 +8,7 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from causerie.chat.schema_keywords import json_path
+from causerie.chat.schema.keywords import json_path
 from causerie.errors import SchemaError, UnsupportedError
 
 if TYPE_CHECKING:
