@@ -115,3 +115,10 @@ def test_every_floor_that_exists_is_known() -> None:
     known = {name.split(".")[1] for name in FLOORS if "." in name}
     found = {p.stem for p in PACKAGE.glob("*.py")} | {p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()}
     assert found - {"__init__"} - known == set()
+
+
+def test_names_of_test_files_differ() -> None:
+    """pytest imports them by their bare names: two files of one name cannot be collected together."""
+    paths = sorted(Path(__file__).parent.rglob("*.py"))
+    names = [path.name for path in paths if path.name not in ("__init__.py", "conftest.py")]
+    assert sorted(names) == sorted(set(names))
