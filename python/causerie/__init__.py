@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from causerie.chat.chat_template import ChatTemplate
     from causerie.chat.messages import Message
     from causerie.chat.options import SamplingOptions
+    from causerie.chat.plain_template import RolePrefix, TextTemplate
     from causerie.chat.response_format import Choices, Grammar, Regex, ResponseFormat
     from causerie.chat.tool_call import ToolCall
     from causerie.chat.tools import Tool, ToolBox, tool
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     from causerie.conversation.engine import Engine
     from causerie.conversation.reply import Chunk, Reply, Report, Timings, TokenLogprob, Usage
     from causerie.conversation.stream import AsyncStream, Stream
-    from causerie.conversation.transforms import KeywordRemover, OutputTransform
+    from causerie.conversation.text_filters import KeywordRemover, PatternRedactor, PrefixRemover
+    from causerie.conversation.transform_names import register_transform
+    from causerie.conversation.transforms import OutputTransform, atransformed, transformed
 
 __all__ = [
     "AsyncStream",
@@ -69,15 +72,19 @@ __all__ = [
     "NativeError",
     "OutOfMemoryError",
     "OutputTransform",
+    "PatternRedactor",
+    "PrefixRemover",
     "Regex",
     "Reply",
     "Report",
     "ResponseFormat",
+    "RolePrefix",
     "SamplingOptions",
     "SchemaError",
     "StateError",
     "Stream",
     "TemplateError",
+    "TextTemplate",
     "Timings",
     "TokenLogprob",
     "Tool",
@@ -86,11 +93,14 @@ __all__ = [
     "ToolError",
     "UnsupportedError",
     "Usage",
+    "atransformed",
     "build_info",
     "doctor",
     "llama",
     "models",
+    "register_transform",
     "tool",
+    "transformed",
 ]
 
 _WHERE = {
@@ -114,7 +124,14 @@ _WHERE = {
     "Chunk": "causerie.conversation.reply",
     "Conversation": "causerie.conversation.conversation",
     "Engine": "causerie.conversation.engine",
-    "KeywordRemover": "causerie.conversation.transforms",
+    "KeywordRemover": "causerie.conversation.text_filters",
+    "PatternRedactor": "causerie.conversation.text_filters",
+    "PrefixRemover": "causerie.conversation.text_filters",
+    "RolePrefix": "causerie.chat.plain_template",
+    "TextTemplate": "causerie.chat.plain_template",
+    "atransformed": "causerie.conversation.transforms",
+    "register_transform": "causerie.conversation.transform_names",
+    "transformed": "causerie.conversation.transforms",
     "Message": "causerie.chat.messages",
     "OutputTransform": "causerie.conversation.transforms",
     "Reply": "causerie.conversation.reply",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from talking import Dictation
 
-from causerie import ChatTemplate, Engine, TemplateError
+from causerie import ChatTemplate, Engine, RolePrefix, TemplateError
 from causerie.llama import Model
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class TestWrongArguments:
             {"max_tokens": "3"},
             {"input_transforms": [3]},
             {"output_transform": 3},
-            {"history_transform": "upper"},
+            {"history_transform": 3},
             {"examples": ["ab"]},
             {"messages": "hi"},
         ],
@@ -127,3 +128,33 @@ class TestWrongArguments:
         with pytest.raises(TypeError, match="must give a str, not NoneType"):
             chat.send("x", **GREEDY)
         assert [message.role for message in chat.messages] == ["user"]
+
+
+class TestPlainText:
+    def test_lets_a_model_without_a_template_talk(self, bare: Engine) -> None:
+        chat = bare.conversation("Be brief.", template=RolePrefix())
+        assert chat.render("Hi.") == "System: Be brief.\nUser: Hi.\nAssistant:"
+        options = {"temperature": 0, "samplers": Dictation(bare, " Hello.\nUser: No.")}
+        reply = chat.send("Hi.", **options)
+        assert (reply.text, reply.stop, reply.finish_reason) == ("Hello.", "\nUser:", "stop")
+        assert chat.messages[-1].text == "Hello."
+        stream = chat.stream("Hi.", temperature=0, stop="!", samplers=Dictation(bare, " Hello!\nUser: No."))
+        assert ("".join(chunk.text for chunk in stream), stream.reply.stop) == ("Hello", "!")
+
+    def test_evaluates_each_turn_once(self, bare: Engine) -> None:
+        chat = bare.conversation(template=RolePrefix())
+        first = chat.send("Tell me about the sea.", **GREEDY)
+        second = chat.send("Go on.", **GREEDY)
+        assert second.usage.cached_tokens >= first.usage.total_tokens - 1
+        assert chat.fork().tokenize("x").tolist() == chat.tokenize("x").tolist()
+        chat.add_user("Hi.")
+        chat.add_assistant("My name is")
+        chat.resume(**GREEDY)
+        assert "Assistant: My name is" in chat.render("x")
+
+    def test_for_an_engine(self, bare: Engine) -> None:
+        with Engine(bare.model, n_ctx=256, n_threads=1, template=RolePrefix(assistant="Bot")) as engine:
+            assert engine.conversation().render("Hi.") == "User: Hi.\nBot:"
+            assert engine.template.apply([{"role": "user", "content": "x"}]).stops == ("\nUser:", "\nBot:", "\nSystem:")
+            assert engine.conversation(template=engine.template).render("Hi.") == "User: Hi.\nBot:"
+            assert engine.conversation(template=RolePrefix()).render("Hi.") == "User: Hi.\nAssistant:"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING
+import asyncio
+import gc
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from talking import Dictation, spoken
+from talking import CHARACTERS, Dictation, spoken
 
-from causerie import KeywordRemover, Message
+from causerie import KeywordRemover, Message, PatternRedactor, PrefixRemover, register_transform
 
 if TYPE_CHECKING:
-    from causerie import Engine
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from causerie import Conversation, Engine
 
 GREEDY = {"temperature": 0, "max_tokens": 3}
 
@@ -106,44 +108,165 @@ class TestOutput:
         chat.edit(-1, reply.text)
         assert chat.messages[-1].text == "Yes, ."
 
+    def test_a_supplied_one_as_it_is_and_several_in_a_row(self, engine: Engine) -> None:
+        chat = engine.conversation(
+            output_transform=[
+                PrefixRemover(),
+                KeywordRemover({"sir": "madam"}),
+                PatternRedactor("ma.am", "*", window=8),
+            ]
+        )
+        for _ in range(2):
+            stream = chat.stream("x", temperature=0, samplers=Dictation(engine, " Assistant: Yes, sir. Or sir"))
+            assert "".join(chunk.text for chunk in stream) == stream.reply.text == "Yes, *. Or *"
 
-def removed(text: str, keywords: list[str], cuts: list[int]) -> str:
-    remover = KeywordRemover(keywords)
-    bounds = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    return "".join(remover.feed(text[a:b]) for a, b in pairwise(bounds)) + remover.flush()
+    def test_chunks_show_whole_characters(self, engine: Engine) -> None:
+        chat = engine.conversation(output_transform=PatternRedactor("\\d+", window=3))
+        chunks = [chunk.text for chunk in chat.stream("x", temperature=0, samplers=Dictation(engine, CHARACTERS))]
+        assert "".join(chunks) == CHARACTERS
+        plain = engine.conversation()
+        whole = [chunk.text for chunk in plain.stream("x", temperature=0, samplers=Dictation(engine, CHARACTERS))]
+        ends = {len("".join(whole[:i])) for i in range(len(whole) + 1)}
+        for joined in ("👩‍🚀", "🏳️‍🌈", "👍🏽", "🇫🇷"):  # which no chunk of either cuts
+            inside = set(range(CHARACTERS.index(joined) + 1, CHARACTERS.index(joined) + len(joined)))
+            assert inside.isdisjoint(ends)
+            assert inside.isdisjoint({len("".join(chunks[:i])) for i in range(len(chunks) + 1)})
+
+    def test_changes_nothing_of_what_the_cache_holds(self, engine: Engine) -> None:
+        plain, changed = engine.conversation("s"), engine.conversation("s", output_transform=KeywordRemover("the"))
+        for chat in (plain, changed):
+            chat.send("Tell me about the sea.", temperature=0, max_tokens=12)
+        assert changed.tokenize("x").tolist() == plain.tokenize("x").tolist()
+        before = changed.token_count
+        reply = changed.send("x", **GREEDY)
+        assert reply.usage.cached_tokens >= before - 3  # all but its last token and what ends the turn
+
+    def test_one_that_makes_none_raises_before_anything_changes(self, engine: Engine) -> None:
+        chat = engine.conversation(output_transform=str)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"feed\(\) and flush\(\): str has not"):
+            chat.send("x")
+        assert chat.messages == ()
+        with pytest.raises(TypeError, match="as lambda: Once"):
+            engine.conversation(output_transform=Once())  # type: ignore[arg-type]
 
 
-class TestKeywordRemover:
-    @settings(max_examples=200, deadline=None)
-    @given(
-        st.text("abc", max_size=14), st.text("abc", min_size=1, max_size=4), st.lists(st.integers(0, 20), max_size=5)
+class Once:
+    """Not for a second reply."""
+
+    def feed(self, text: str) -> str:
+        return text
+
+    def flush(self) -> str:
+        return ""
+
+
+def shouted(chunks: Iterator[str]) -> Iterator[str]:
+    for chunk in chunks:
+        yield chunk.upper()
+    yield "!"
+
+
+async def by_words(chunks: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Holds back what is not a word yet, and gives each by itself."""
+    held = ""
+    async for chunk in chunks:
+        *words, held = (held + chunk).split(" ")
+        for word in words:
+            yield f"{word}_"
+    yield held
+
+
+CALLS: list[Callable[[Conversation, dict[str, Any]], str]] = [
+    lambda chat, options: chat.send("x", **options).text,
+    lambda chat, options: "".join(chunk.text for chunk in chat.stream("x", **options)),
+    lambda chat, options: asyncio.run(chat.asend("x", **options)).text,
+    lambda chat, options: asyncio.run(_read(chat, options)),
+]
+
+
+async def _read(chat: Conversation, options: dict[str, Any]) -> str:
+    return "".join([chunk.text async for chunk in chat.astream("x", **options)])
+
+
+class TestGenerators:
+    @pytest.mark.parametrize("call", CALLS, ids=["send", "stream", "asend", "astream"])
+    @pytest.mark.parametrize(
+        ("transform", "expected"), [(shouted, "YES, MY DEAR SIR.!"), (by_words, "Yes,_my_dear_sir.")]
     )
-    def test_cut_anywhere_is_str_replace(self, text: str, keyword: str, cuts: list[int]) -> None:
-        assert removed(text, [keyword], cuts) == text.replace(keyword, "")
+    def test_one_definition_serves_all_calls(
+        self, engine: Engine, transform: Any, expected: str, call: Callable[[Conversation, dict[str, Any]], str]
+    ) -> None:
+        chat = engine.conversation(output_transform=transform)
+        assert call(chat, {"temperature": 0, "samplers": Dictation(engine, "Yes, my dear sir.")}) == expected
+        assert chat.messages[-1].text == "Yes, my dear sir."
 
-    @settings(max_examples=200, deadline=None)
-    @given(
-        st.text("ab", max_size=14),
-        st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3),
-        st.lists(st.integers(0, 20), max_size=5),
-    )
-    def test_of_several_the_first_and_longest_goes(self, text: str, keywords: list[str], cuts: list[int]) -> None:
-        import re
+    def test_comes_while_it_is_written(self, engine: Engine) -> None:
+        chat = engine.conversation(output_transform=by_words)
+        dictation = Dictation(engine, "one two three four five six seven eight")
+        first = next(chat.stream("x", temperature=0, samplers=dictation))
+        assert first.text == "one_"
+        assert dictation.calls < len(dictation.ids)
 
-        longest = sorted(set(keywords), key=len, reverse=True)
-        assert removed(text, keywords, cuts) == re.sub("|".join(map(re.escape, longest)), "", text)
+    def test_of_a_stream_that_is_dropped_leaves_nothing(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        ended: list[str] = []
 
-    def test_at_every_offset(self) -> None:
-        text = "Hello User: you, Assistant: me, Use and User"
-        for cut in range(len(text) + 1):
-            assert removed(text, ["User:", "Assistant:"], [cut]) == "Hello  you,  me, Use and User"
+        async def noted(chunks: AsyncIterator[str]) -> AsyncIterator[str]:
+            try:
+                async for chunk in chunks:
+                    yield chunk
+            finally:
+                ended.append("yes")
 
-    def test_holds_back_only_what_may_become_a_keyword(self) -> None:
-        remover = KeywordRemover("User:")
-        assert [remover.feed(text) for text in ("see U", "ni", "on Us", "er")] == ["see ", "Uni", "on ", ""]
-        assert remover.flush() == "User"
+        async def main() -> None:
+            chat = engine.conversation(output_transform=noted)
+            async for _ in chat.astream("x", temperature=0, max_tokens=50):
+                break
+            gc.collect()
+            assert chat.messages[-1].role == "assistant"
 
-    @pytest.mark.parametrize("keywords", ["", [""], [3], 3])
-    def test_wrong_keywords(self, keywords: object) -> None:
-        with pytest.raises((TypeError, ValueError)):
-            KeywordRemover(keywords)  # type: ignore[arg-type]
+        unraisable: list[Any] = []
+        monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+        asyncio.run(main())
+        gc.collect()
+        assert ended == ["yes"]
+        assert unraisable == []
+
+    def test_its_error_ends_the_reply(self, engine: Engine) -> None:
+        def lazy(chunks: Iterator[str]) -> Iterator[str]:
+            yield "".join(chunks)
+
+        async def impatient(chunks: AsyncIterator[str]) -> AsyncIterator[str]:
+            async for chunk in chunks:
+                await asyncio.sleep(0)
+                yield chunk
+
+        for transform, said in ((lazy, "yield ''"), (impatient, "its chunks only")):
+            chat = engine.conversation(output_transform=transform)
+            with pytest.raises(RuntimeError, match=said):
+                chat.send("x", temperature=0, max_tokens=3)
+            assert spoken(chat) == [("user", "x")]
+
+
+class TestNames:
+    def test_stand_for_what_was_registered(self, engine: Engine) -> None:
+        register_transform("tests: loud", str.upper)
+        register_transform("tests: no sir", KeywordRemover("sir"))
+        register_transform("tests: last two", last_two)
+        chat = engine.conversation(
+            input_transforms=["tests: loud", str.strip],
+            output_transform="tests: no sir",
+            history_transform="tests: last two",
+        )
+        reply = chat.send(" a ", temperature=0, samplers=Dictation(engine, "Yes, sir."))
+        assert (reply.text, chat.messages[0].text) == ("Yes, .", "A")
+        for options in (
+            {"input_transforms": "nobody"},
+            {"output_transform": ["nobody"]},
+            {"history_transform": "nobody"},
+        ):
+            with pytest.raises(ValueError, match=r"'nobody' \(registered: .*tests: loud"):
+                engine.conversation(**options)  # type: ignore[arg-type]
+
+
+def last_two(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    return messages[-2:]

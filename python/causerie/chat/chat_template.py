@@ -116,6 +116,11 @@ class ChatTemplate:
         """
         return self._template.capabilities
 
+    @property
+    def reply_prefix(self) -> str:
+        """What replies are generated right behind although histories have a blank there; "": that is not so."""
+        return ""
+
     def apply(
         self,
         messages: Iterable[Message | Mapping[str, Any]],

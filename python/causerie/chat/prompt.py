@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, get_args
 
 from causerie.chat.layout import Layout
@@ -63,6 +64,11 @@ class PromptEncoder:
         self._vocab = vocab
         self._segments = SegmentEncoder(vocab)
         self._marked: Memo[str | None] = Memo(_ROOM)
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The chat template."""
+        return self._template
 
     def encode(
         self,
@@ -120,11 +126,23 @@ class PromptEncoder:
         return self._encoded(prompt, layout.parts())
 
     def _encoded(self, prompt: Prompt, parts: list[Part]) -> Encoded:
+        if prefix := self._template.reply_prefix:
+            parts = self._joined_to(prefix, parts)
         encoded = self._segments.encode(parts)
         vocab = self._vocab
         if vocab.add_bos and vocab.bos is not None and encoded[:1] != [vocab.bos]:
             encoded.insert(0, vocab.bos)
         return Encoded(self._segments.text(parts), tuple(encoded), prompt)
+
+    def _joined_to(self, prefix: str, parts: list[Part]) -> list[Part]:
+        """Without the blank before replies that were generated right behind a prefix and have one of their own."""
+        found = [*parts]
+        for index, (before, own) in enumerate(pairwise(parts)):
+            if isinstance(before, Generated) or not isinstance(own, Generated) or not before.trusted:
+                continue
+            if before.text.endswith(f"{prefix} ") and self._segments.text([own])[:1].isspace():
+                found[index] = before._replace(text=before.text[:-1])
+        return found
 
     def _continued(
         self, history: tuple[Message, ...], generated: Sequence[tuple[int, ...] | None], options: dict[str, Any]

@@ -4,7 +4,9 @@ from causerie.conversation.conversation import Conversation
 from causerie.conversation.engine import Engine
 from causerie.conversation.reply import Chunk, Reply, Report, Timings, TokenLogprob, Usage
 from causerie.conversation.stream import AsyncStream, Stream
-from causerie.conversation.transforms import KeywordRemover, OutputTransform
+from causerie.conversation.text_filters import KeywordRemover, PatternRedactor, PrefixRemover
+from causerie.conversation.transform_names import register_transform, transform_name, transform_named
+from causerie.conversation.transforms import OutputTransform, atransformed, transformed
 
 __all__ = [
     "AsyncStream",
@@ -13,10 +15,17 @@ __all__ = [
     "Engine",
     "KeywordRemover",
     "OutputTransform",
+    "PatternRedactor",
+    "PrefixRemover",
     "Reply",
     "Report",
     "Stream",
     "Timings",
     "TokenLogprob",
     "Usage",
+    "atransformed",
+    "register_transform",
+    "transform_name",
+    "transform_named",
+    "transformed",
 ]

@@ -14,6 +14,7 @@ from causerie.conversation.candidate import Candidate
 from causerie.conversation.joining import joined, unfinished_character
 from causerie.conversation.overflow import fitted
 from causerie.conversation.reply import Report
+from causerie.conversation.transforms import started
 from causerie.conversation.turn import Turn
 from causerie.errors import BusyError, ClosedError
 from causerie.llama.step import Chooser
@@ -205,9 +206,9 @@ class Replying:
             undo.callback(engine.close_sequence, sequence)
         candidate = Candidate(
             engine.model.vocab, sequence, index,
-            stops=tuple(options.stop or ()),
+            stops=(*(options.stop or ()), *encoded.prompt.stops),
             logprobs=options.logprobs is not None,
-            transform=None if settings.output_transform is None else settings.output_transform(),
+            transform=started(settings.output_transforms),
             response_format=settings.response_format,
             before=before,
         )  # fmt: skip

@@ -5,29 +5,34 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from causerie.chat.chat_template import ChatTemplate
 from causerie.chat.options import SamplingOptions
+from causerie.chat.plain_template import PlainTemplate, TextTemplate
 from causerie.chat.prompt import PromptEncoder
 from causerie.conversation._pump import Pump
 from causerie.conversation.conversation import Conversation
 from causerie.conversation.history import History, examples_as_messages
 from causerie.conversation.overflow import as_overflow
 from causerie.conversation.settings import Settings
+from causerie.conversation.transforms import as_history_transform, as_input_transforms, as_output_transforms
 from causerie.engine import TokenEngine
 from causerie.errors import TemplateError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from causerie.chat.messages import Message
     from causerie.conversation.overflow import Overflow
-    from causerie.conversation.transforms import OutputTransform
+    from causerie.conversation.transforms import HistoryTransform, InputTransform, OutputTransformLike
     from causerie.llama.model import Model
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "TemplateLike"]
+
+TemplateLike: TypeAlias = ChatTemplate | TextTemplate | str
+"""A chat template, what writes messages as plain text, or Jinja."""
 
 
 class Engine(TokenEngine):
@@ -36,7 +41,7 @@ class Engine(TokenEngine):
     Args:
         model: an alias ("smollm2"), a path, "hf:owner/repo:file", or a loaded `llama.Model`.
         sampling: options for all conversations: `SamplingOptions`, or a mapping of their names.
-        template: a chat template in Jinja instead of the model's own.
+        template: a chat template in Jinja instead of the model's own, or a `TextTemplate` such as `RolePrefix`.
         **options: as for `TokenEngine`: n_ctx, max_resident, n_threads, ...
 
     Raises:
@@ -50,7 +55,7 @@ class Engine(TokenEngine):
         model: Model | str | os.PathLike[str],
         *,
         sampling: SamplingOptions | Mapping[str, Any] | None = None,
-        template: ChatTemplate | str | None = None,
+        template: TemplateLike | None = None,
         **options: Any,
     ) -> None:
         self.sampling = SamplingOptions.of(sampling)
@@ -76,12 +81,14 @@ class Engine(TokenEngine):
         """
         return self._template_and_encoder(None)[0]
 
-    def encoder(self, template: ChatTemplate | str | None) -> PromptEncoder:
+    def encoder(self, template: TemplateLike | None) -> PromptEncoder:
         """What turns histories into tokens with a template; None: the default one."""
         return self._template_and_encoder(template)[1]
 
-    def _template_and_encoder(self, template: ChatTemplate | str | None) -> tuple[ChatTemplate, PromptEncoder]:
+    def _template_and_encoder(self, template: TemplateLike | None) -> tuple[ChatTemplate, PromptEncoder]:
         self.require_open()
+        if isinstance(template, TextTemplate):
+            template = PlainTemplate(template)
         key = template.source if isinstance(template, ChatTemplate) else template
         with self._encoders_lock:
             if key not in self._encoders:
@@ -89,14 +96,16 @@ class Engine(TokenEngine):
                 self._encoders[key] = made, PromptEncoder(made, self.model.vocab)
             return self._encoders[key]
 
-    def _made(self, template: ChatTemplate | str | None) -> ChatTemplate:
+    def _made(self, template: TemplateLike | None) -> ChatTemplate:
+        if isinstance(template, TextTemplate):
+            return PlainTemplate(template)
         if isinstance(template, ChatTemplate):
             return template
         if template is None:
             if self.model.chat_template() is None:
                 raise TemplateError(
-                    "the model's file has no chat template: give one in Jinja, as Engine(..., template=...) or "
-                    "engine.conversation(template=...)"
+                    "the model's file has no chat template: give one in Jinja, or causerie.RolePrefix(), as "
+                    "Engine(..., template=...) or engine.conversation(template=...)"
                 )
             return ChatTemplate.from_model(self.model)
         vocab = self.model.vocab
@@ -110,14 +119,14 @@ class Engine(TokenEngine):
         messages: Iterable[Message | Mapping[str, Any]] = (),
         examples: Iterable[tuple[str, str] | Message | Mapping[str, Any]] = (),
         sampling: SamplingOptions | Mapping[str, Any] | None = None,
-        template: ChatTemplate | str | None = None,
+        template: TemplateLike | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         thinking: bool | None = None,
         max_tokens: int | None = None,
         overflow: Overflow = "error",
-        input_transforms: Callable[[str], str] | Sequence[Callable[[str], str]] = (),
-        output_transform: Callable[[], OutputTransform] | None = None,
-        history_transform: Callable[[tuple[Message, ...]], Iterable[Message | Mapping[str, Any]]] | None = None,
+        input_transforms: str | InputTransform | Sequence[str | InputTransform] = (),
+        output_transform: str | OutputTransformLike | Sequence[str | OutputTransformLike] | None = None,
+        history_transform: str | HistoryTransform | None = None,
         name: str = "",
     ) -> Conversation:
         """A new conversation. Nothing is evaluated before it is needed.
@@ -136,9 +145,11 @@ class Engine(TokenEngine):
             overflow: what to do with a prompt that does not fit: "error", "trim" (drops the oldest turns), or a
                 function that is given the conversation, the pending message included, and returns the messages to go
                 on with.
-            input_transforms: applied to what the user says, one after the other; the history has the result.
-            output_transform: makes an object that changes a reply's text on its way out (`KeywordRemover`, for
-                example); the history keeps what the model wrote.
+            input_transforms: applied to what the user says, one after the other; the history has the result. A str here
+                and below is the name of one that was registered (`register_transform`).
+            output_transform: changes a reply's text on its way out: one that is supplied (`KeywordRemover`, for
+                example), what makes an `OutputTransform` for each reply, or a generator function that is given chunks
+                and gives others; or several, one behind the other. The history keeps what the model wrote.
             history_transform: what the model is shown instead of the history, which stays as it is.
             name: for people, in `cache_map`.
 
@@ -161,9 +172,9 @@ class Engine(TokenEngine):
             template_kwargs={} if template_kwargs is None else template_kwargs,
             thinking=thinking,
             overflow=as_overflow(overflow),
-            input_transforms=(input_transforms,) if callable(input_transforms) else tuple(input_transforms),
-            output_transform=output_transform,
-            history_transform=history_transform,
+            input_transforms=as_input_transforms(input_transforms),
+            output_transforms=as_output_transforms(output_transform),
+            history_transform=as_history_transform(history_transform),
         )
         if history.messages:
             # What the template refuses is refused here; the history transform waits for something to reply to.

@@ -15,14 +15,12 @@ from causerie.chat.response_format import as_response_format
 from causerie.chat.tool_call import set_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from causerie.chat.content import ContentLike
     from causerie.chat.prompt import Encoded, PromptEncoder
     from causerie.chat.response_format import ResponseFormat
     from causerie.conversation.history import History
     from causerie.conversation.overflow import Overflow
-    from causerie.conversation.transforms import OutputTransform
+    from causerie.conversation.transforms import HistoryTransform, InputTransform, OutputTransformLike
 
 __all__ = ["Settings"]
 
@@ -40,7 +38,7 @@ class Settings:
         thinking: whether the model is to think; None: as the template has it.
         response_format: what the reply has to be, besides text.
         overflow: what to do with a prompt that does not fit.
-        input_transforms, output_transform, history_transform: as for `Engine.conversation`.
+        input_transforms, output_transforms, history_transform: as for `Engine.conversation`, by no name but themselves.
     """
 
     encoder: PromptEncoder
@@ -48,9 +46,9 @@ class Settings:
     template_kwargs: Mapping[str, Any]
     thinking: bool | None
     overflow: Overflow
-    input_transforms: tuple[Callable[[str], str], ...]
-    output_transform: Callable[[], OutputTransform] | None
-    history_transform: Callable[[tuple[Message, ...]], Iterable[Message | Mapping[str, Any]]] | None
+    input_transforms: tuple[InputTransform, ...] = ()
+    output_transforms: tuple[OutputTransformLike, ...] = ()
+    history_transform: HistoryTransform | None = None
     response_format: ResponseFormat | None = None
 
     def __post_init__(self) -> None:
@@ -59,11 +57,6 @@ class Settings:
         if not isinstance(self.template_kwargs, Mapping):
             raise TypeError(f"template_kwargs must be a dict, not {type(self.template_kwargs).__name__}")
         set_field(self, "template_kwargs", freeze(self.template_kwargs))
-        called = {"input_transforms": self.input_transforms, "output_transform": (self.output_transform,)}
-        for name, values in {**called, "history_transform": (self.history_transform,)}.items():
-            for value in values:
-                if not (value is None or callable(value)):
-                    raise TypeError(f"{name} needs something to call, not {type(value).__name__}")
 
     def with_options(self, options: Mapping[str, Any]) -> Settings:
         """For one call: its options win.
