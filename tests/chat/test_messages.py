@@ -18,7 +18,7 @@ light = settings(deadline=None, max_examples=60)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 names = st.text("abcdé_-. \n", min_size=1, max_size=6)
-numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+numbers = st.integers() | st.integers(-(10**4200), 10**4200) | st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.recursive(
     st.none() | st.booleans() | numbers | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
@@ -58,7 +58,7 @@ def call(call_id: str = "c1", **arguments: Any) -> ToolCall:
 @light
 @given(messages)
 def test_a_message_survives_the_openai_shape_exactly(message: Message) -> None:
-    back = Message.from_dict(message.to_dict(), parts="keep")
+    back = Message.from_dict(message.to_dict(), unknown_parts="keep")
     assert back == message
     assert exact(back) == exact(message)
 
@@ -69,7 +69,7 @@ def test_a_list_of_messages_survives_json_exactly(given_messages: list[Message],
     text = Message.list_to_json(given_messages, indent=indent)
     text.encode()
     for source in (text, text.encode()):
-        back = Message.list_from_json(source, parts="keep")
+        back = Message.list_from_json(source, unknown_parts="keep")
         assert exact(back) == exact(tuple(given_messages))
 
 
@@ -86,7 +86,7 @@ def test_a_message_survives_pickle_and_copies_and_can_be_hashed(message: Message
 def test_a_dict_is_neither_changed_nor_kept(message: Message) -> None:
     data = message.to_dict()
     before = copy.deepcopy(data)
-    taken = as_message(data, parts="keep")
+    taken = as_message(data, unknown_parts="keep")
     assert data == before
     data.clear()
     for part in before["content"] if isinstance(before["content"], list) else ():
@@ -111,6 +111,15 @@ def test_the_shape_is_openais() -> None:
     result = Message("tool", "21 °C", tool_call_id="c1", name="weather")
     assert result.to_dict() == {"role": "tool", "content": "21 °C", "tool_call_id": "c1", "name": "weather"}
     assert Message("user", "Hi").to_dict() == {"role": "user", "content": "Hi"}
+
+
+def test_what_could_not_be_read_again_is_refused() -> None:
+    for digits in (4_300, 100_000):
+        with pytest.raises(ValueError, match="bits is more than JSON"):
+            call(n=10**digits)
+    written = "1" * 5_000
+    with pytest.raises(ValueError, match="not JSON|more than JSON"):
+        ToolCall.from_dict({"id": "c", "function": {"name": "f", "arguments": f'{{"a": {written}}}'}})
 
 
 def test_to_dict_gives_plain_values_that_may_be_changed() -> None:
@@ -141,13 +150,13 @@ def test_arguments_may_be_a_dict_in_the_shape() -> None:
 
 def test_unknown_parts_are_kept_by_choice() -> None:
     smell = {"type": "smell", "smell": {"of": ["rain"]}}
-    kept = as_message({"role": "user", "content": [smell]}, parts="keep")
+    kept = as_message({"role": "user", "content": [smell]}, unknown_parts="keep")
     assert kept.to_dict()["content"] == [smell]
-    assert as_message(kept, parts="keep") is kept
+    assert as_message(kept, unknown_parts="keep") is kept
     with pytest.raises(ValueError, match="smell"):
         as_message(kept)
     with pytest.raises(ValueError, match='"keep" or "refuse"'):
-        as_message(kept, parts="drop")
+        as_message(kept, unknown_parts="drop")
 
 
 def test_a_message_is_given_back_as_it_is() -> None:

@@ -201,7 +201,7 @@ def test_a_wrong_edit_is_refused() -> None:
             edit((HI,), 0, content)
     with pytest.raises(ValueError, match="smell"):
         edit((HI,), 0, [{"type": "smell"}])
-    assert edit((HI,), 0, [{"type": "smell"}], parts="keep")[0].content == ({"type": "smell"},)
+    assert edit((HI,), 0, [{"type": "smell"}], unknown_parts="keep")[0].content == ({"type": "smell"},)
 
 
 def test_an_append_does_not_look_at_earlier_turns() -> None:

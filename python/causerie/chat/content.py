@@ -57,14 +57,15 @@ def check_parts(content: Content, policy: PartsPolicy) -> None:
         ValueError: a part's type is not in `KNOWN_PARTS` and the policy is "refuse", or there is no such policy.
     """
     if policy not in {"keep", "refuse"}:
-        raise ValueError(f'parts must be "keep" or "refuse", not {policy!r}')
+        raise ValueError(f'unknown_parts must be "keep" or "refuse", not {policy!r}')
     if policy == "keep" or isinstance(content, str):
         return
     for index, part in enumerate(content):
         if part["type"] not in KNOWN_PARTS:
             known = ", ".join(KNOWN_PARTS)
             raise ValueError(
-                f'content part {index} is of unknown type {part["type"]!r} (known: {known}); parts="keep" takes it'
+                f"content part {index} is of unknown type {part['type']!r} (known: {known}): "
+                'unknown_parts="keep" takes it'
             )
 
 

@@ -10,6 +10,7 @@ __all__ = ["FrozenDict", "FrozenList", "checked_text", "freeze", "thaw"]
 
 # Deeper than any real tool call, and shallow enough for every recursion that will meet the value: json, the template.
 _MAX_DEPTH = 100
+_MAX_BITS = 14_000  # Python reads and writes no int of more than 4300 digits
 
 
 class FrozenDict(dict[str, Any]):
@@ -98,7 +99,8 @@ def freeze(value: Any) -> Any:
 
     Raises:
         TypeError: it holds something that JSON cannot express.
-        ValueError: it holds a float that is not finite or text that is not Unicode, or is nested too deeply.
+        ValueError: it holds a float that is not finite, an integer of thousands of digits or text that is not Unicode,
+            or is nested too deeply.
     """
     return _freeze(value, 0)
 
@@ -109,6 +111,8 @@ def _freeze(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return checked_text(value, "text in JSON")
     if isinstance(value, int):
+        if value.bit_length() > _MAX_BITS:
+            raise ValueError(f"an integer of {value.bit_length()} bits is more than JSON is read with")
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):

@@ -83,12 +83,12 @@ class Message:
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], *, parts: PartsPolicy = "refuse") -> Message:
+    def from_dict(cls, data: Mapping[str, Any], *, unknown_parts: PartsPolicy = "refuse") -> Message:
         """A message from the OpenAI shape. A value of None counts as left out.
 
         Args:
             data: not changed, and not kept.
-            parts: "refuse" content parts of unknown types, or "keep" them as they are.
+            unknown_parts: "refuse" content parts of unknown types, or "keep" them as they are.
 
         Raises:
             TypeError: a value of the wrong type.
@@ -113,7 +113,7 @@ class Message:
             tool_call_id=given.get("tool_call_id"),
             name=given.get("name"),
         )
-        check_parts(message.content, parts)
+        check_parts(message.content, unknown_parts)
         return message
 
     @staticmethod
@@ -123,7 +123,7 @@ class Message:
         return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=indent)
 
     @staticmethod
-    def list_from_json(text: str | bytes, *, parts: PartsPolicy = "refuse") -> tuple[Message, ...]:
+    def list_from_json(text: str | bytes, *, unknown_parts: PartsPolicy = "refuse") -> tuple[Message, ...]:
         """Messages from JSON text, exactly those that `list_to_json` was given.
 
         Raises:
@@ -136,22 +136,24 @@ class Message:
             raise ValueError(f"the messages are not JSON: {error}") from error
         if not isinstance(data, list):
             raise TypeError(f"the messages must be a JSON array, not {type(data).__name__}")
-        return as_messages(data, parts=parts)
+        return as_messages(data, unknown_parts=unknown_parts)
 
 
-def as_message(value: Message | Mapping[str, Any], *, parts: PartsPolicy = "refuse") -> Message:
+def as_message(value: Message | Mapping[str, Any], *, unknown_parts: PartsPolicy = "refuse") -> Message:
     """A message from a `Message` (given back as it is) or a dict in the OpenAI shape (not changed, not kept).
 
     Raises:
         TypeError, ValueError: as `Message.from_dict`.
     """
     if isinstance(value, Message):
-        check_parts(value.content, parts)
+        check_parts(value.content, unknown_parts)
         return value
-    return Message.from_dict(value, parts=parts)
+    return Message.from_dict(value, unknown_parts=unknown_parts)
 
 
-def as_messages(values: Iterable[Message | Mapping[str, Any]], *, parts: PartsPolicy = "refuse") -> tuple[Message, ...]:
+def as_messages(
+    values: Iterable[Message | Mapping[str, Any]], *, unknown_parts: PartsPolicy = "refuse"
+) -> tuple[Message, ...]:
     """A tuple of messages, each as `as_message` takes it.
 
     Raises:
@@ -159,12 +161,12 @@ def as_messages(values: Iterable[Message | Mapping[str, Any]], *, parts: PartsPo
     """
     if isinstance(values, (str, bytes, Mapping, Message)):
         raise TypeError(f"messages must be a list of messages, not one {type(values).__name__}")
-    return tuple(_numbered(index, value, parts) for index, value in enumerate(values))
+    return tuple(_numbered(index, value, unknown_parts) for index, value in enumerate(values))
 
 
-def _numbered(index: int, value: Message | Mapping[str, Any], parts: PartsPolicy) -> Message:
+def _numbered(index: int, value: Message | Mapping[str, Any], unknown_parts: PartsPolicy) -> Message:
     try:
-        return as_message(value, parts=parts)
+        return as_message(value, unknown_parts=unknown_parts)
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"message {index}: {error}") from error

@@ -197,7 +197,7 @@ def drop_turns(messages: Sequence[Message], n: int = 1, *, oldest: bool = False,
 
 
 def edit(
-    messages: Sequence[Message], index: int, content: ContentLike, *, parts: PartsPolicy = "refuse"
+    messages: Sequence[Message], index: int, content: ContentLike, *, unknown_parts: PartsPolicy = "refuse"
 ) -> tuple[Message, ...]:
     """The history up to ``index``, with the content of that message replaced; what came behind it is dropped.
 
@@ -207,7 +207,7 @@ def edit(
         messages: the history.
         index: which message; negative ones count from the end.
         content: text or content parts.
-        parts: as for `Message.from_dict`.
+        unknown_parts: as for `Message.from_dict`.
 
     Raises:
         IndexError: there is no such message.
@@ -218,5 +218,5 @@ def edit(
         raise IndexError(f"there is no message {place}: the conversation has {len(messages)}")
     place %= len(messages)
     frozen = as_content(content)
-    check_parts(frozen, parts)
+    check_parts(frozen, unknown_parts)
     return (*messages[:place], replace(messages[place], content=frozen, thinking="", tool_calls=()))
