@@ -118,7 +118,7 @@ def test_what_could_not_be_read_again_is_refused() -> None:
         with pytest.raises(ValueError, match="bits is more than JSON"):
             call(n=10**digits)
     written = "1" * 5_000
-    with pytest.raises(ValueError, match="not JSON|more than JSON"):
+    with pytest.raises(ValueError, match=r"not JSON|more than JSON"):
         ToolCall.from_dict({"id": "c", "function": {"name": "f", "arguments": f'{{"a": {written}}}'}})
 
 
