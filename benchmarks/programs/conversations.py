@@ -36,7 +36,7 @@ def system(tokens: int) -> str:
 
 def engine(args: argparse.Namespace, **options: object) -> causerie.Engine:
     """The engine that is measured."""
-    return causerie.Engine(args.model, n_threads=args.threads, **{"n_ctx": 8192, **options})
+    return causerie.Engine(args.model, n_threads=args.threads, **{"n_ctx": 8192, "n_ubatch": args.ubatch, **options})
 
 
 def stream(args: argparse.Namespace) -> dict[str, float]:
@@ -77,7 +77,8 @@ def together(args: argparse.Namespace) -> dict[str, float]:
             "tokens_per_second": args.n * args.tokens / seconds,
             "steps": after.steps - before.steps,
             "evaluated": after.tokens - before.tokens,
-            "prompt_tokens": after.prompt_tokens - before.prompt_tokens,
+            "evaluated_prompt": (after.prompt_tokens - after.cached_tokens)
+            - (before.prompt_tokens - before.cached_tokens),
         }
 
 
@@ -201,6 +202,7 @@ def main() -> None:
     parser.add_argument("--shared", type=int, default=0, help="tokens of a common system text")
     parser.add_argument("--separate", action="store_true", help="cells are not unified")
     parser.add_argument("--prompt", type=int, default=4000)
+    parser.add_argument("--ubatch", type=int, help="most tokens computed at once; none: the default")
     parser.add_argument("--stretch", type=float, default=2.2)
     parser.add_argument("--parking", type=int, default=1 << 30)
     parser.add_argument("--turns", type=int, default=50)
