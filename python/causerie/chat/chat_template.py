@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from causerie.chat.messages import Message, as_messages
-from causerie.chat.parsing import parse_reply
+from causerie.chat.parsing import ReplyParser, parse_reply
 from causerie.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from causerie.chat.parsing import ReplyReader
     from causerie.llama.model import Model
     from causerie.llama.template import Template
 
@@ -67,6 +68,10 @@ class Prompt:
             TemplateError: it does not fit the format, or a call in it is malformed or breaks off.
         """
         return parse_reply(self, text, partial=partial)
+
+    def reply_parser(self) -> ReplyReader:
+        """What reads a reply to this prompt while it arrives."""
+        return ReplyParser(self)
 
 
 class ChatTemplate:

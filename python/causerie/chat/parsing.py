@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from causerie.chat.messages import Message
 from causerie.chat.reply_calls import ReplyCalls
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from causerie.chat.tool_call import ToolCall
     from causerie.llama.template import ReplyFormat
 
-__all__ = ["ReplyDelta", "ReplyParser", "parse_reply"]
+__all__ = ["ReplyDelta", "ReplyParser", "ReplyReader", "parse_reply"]
 
 DeltaKind: TypeAlias = Literal["text", "thinking", "tool_call_delta", "tool_call"]
 
@@ -44,6 +44,19 @@ class ReplyDelta:
     index: int = 0
     name: str = ""
     tool_call: ToolCall | None = None
+
+
+class ReplyReader(Protocol):
+    """Reads a reply while it arrives, as `ReplyParser` does."""
+
+    def feed(self, text: str) -> list[ReplyDelta]:
+        """Read the next piece."""
+
+    def flush(self, *, partial: bool = False) -> list[ReplyDelta]:
+        """End the reply."""
+
+    def finish(self, *, partial: bool = False) -> Message:
+        """The message."""
 
 
 @lru_cache(maxsize=16)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from causerie.chat.schema.place import Place, World
 
-__all__ = ["SchemaGrammar", "schema_to_grammar"]
+__all__ = ["SchemaGrammar", "schema_node", "schema_to_grammar"]
 
 _ONLY_NOTES = frozenset({"title", "description", "default", "examples", "$comment", "$defs", "definitions", "$schema"})
 
@@ -51,10 +51,10 @@ class SchemaGrammar(NamedTuple):
 
 
 class _Compiler:
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: Any, rules: JsonRules | None = None) -> None:
         self.document = Document(schema)
-        self.grammar = Grammar()
-        self.rules = JsonRules(self.grammar)
+        self.rules = JsonRules(Grammar()) if rules is None else rules
+        self.grammar = self.rules.grammar
         self.made: dict[frozenset[str], Ref] = {}
 
     def compile(self) -> SchemaGrammar:
@@ -188,6 +188,18 @@ class _Compiler:
         if len(ways) != 1 or values(ways[0]) is not None or "string" not in kinds(ways[0]):
             raise SchemaError(f"{path}: only pattern, format and lengths are supported here", path=path)
         return ways[0]
+
+
+def schema_node(schema: Any, rules: JsonRules, hint: str) -> Node:
+    """A JSON schema as a part of a larger grammar.
+
+    Args:
+        schema: one that `schema_to_grammar` takes.
+        rules: gets the rules.
+        hint: what their names begin with.
+    """
+    compiler = _Compiler(schema, rules)
+    return compiler.node([compiler.document.root], hint)
 
 
 def schema_to_grammar(schema: Any) -> SchemaGrammar:
