@@ -162,7 +162,7 @@ def test_a_second_reply_has_to_wait_for_the_first(engine: Engine) -> None:
 def test_one_that_ended_unread_joins_the_history_whole(engine: Engine) -> None:
     chat = engine.conversation()
     stream = chat.stream(QUESTION, **GREEDY)
-    while not stream._turn.done:  # another conversation's thread runs the steps
+    while not stream.turn.done:  # another conversation's thread runs the steps
         engine.conversation().send("Hi.", temperature=0, max_tokens=1)
     expected = engine.conversation().send(QUESTION, **GREEDY).text
     assert chat.messages[-1].text == expected
@@ -212,5 +212,5 @@ def test_a_slow_reader_does_not_stop_the_others(engine: Engine) -> None:
     began = time.perf_counter()
     engine.conversation().send(QUESTION, **GREEDY)
     assert time.perf_counter() - began < 10
-    assert slow._turn.candidates[0].generation.n_generated > 5  # it went on meanwhile
+    assert slow.turn.candidates[0].generation.n_generated > 5  # it went on meanwhile
     assert slow.reply.finish_reason == "length"

@@ -110,7 +110,7 @@ class TestFork:
 
 
 def fresh_ids(stream: object) -> list[int]:
-    generation = stream._turn.candidates[0].generation  # type: ignore[attr-defined]
+    generation = stream.turn.candidates[0].generation  # type: ignore[attr-defined]
     return generation.target[: generation.n_prompt]
 
 
