@@ -215,6 +215,11 @@ class TestGrammar:
             assert walks(model.vocab, grammar, REPLIES[2][1]) is (template == POSSIBLE or choice == "auto")
             assert walks(model.vocab, grammar, f"{start}I think") is (choice == "auto")
 
+    def test_where_it_is_switched_off_there_is_none(self, model: Model) -> None:
+        grammar = prompt_of(encoder_of(model, POSSIBLE), choice="required", thinking=False).grammar
+        assert walks(model.vocab, grammar, REPLIES[2][1])
+        assert not walks(model.vocab, grammar, f"<think>{THOUGHT}</think>{REPLIES[2][1]}")
+
     def test_references_stay_inside_each_tool(self, model: Model) -> None:
         def with_definition(name: str, kind: str) -> dict[str, object]:
             parameters = {"properties": {"x": {"$ref": "#/$defs/x"}}, "required": ["x"], "$defs": {"x": {"type": kind}}}

@@ -60,9 +60,9 @@ class _Reply:
         self.thinking = thinking
 
     def _without(self, hint: str, *unwanted: Expression) -> Node:
-        """Texts that none of the expressions matches."""
-        automaton = Complement(Matching(either(unwanted)))
-        return automaton_node(self.rules.grammar, automaton, hint, "", in_json=False)
+        """Texts that hold none of these."""
+        holding = Matching(either(sequence((_ANY_TEXT, part, _ANY_TEXT)) for part in unwanted))
+        return automaton_node(self.rules.grammar, Complement(holding), hint, "", in_json=False)
 
     def calls(self, tools: Mapping[str, Any], *, several: bool) -> Node:
         rules = self.rules
@@ -74,21 +74,18 @@ class _Reply:
         calls = rules.array([], Alt(tuple(options)), 1, None if several else 1, "calls")
         return rules.object([("tool_calls", calls, True)], [], "reply")
 
-    def text(self, *also_unwanted: Expression) -> Node:
+    def text(self) -> Node:
         """A text that begins no calls."""
-        return self._without("text", sequence((_ANY_TEXT, _MARKER, _ANY_TEXT)), *also_unwanted)
+        return self._without("text", _MARKER)
 
     def answer(self, calls: Node) -> Node:
         """A text, calls, or both."""
+        said = Seq((self.text(), Rep(calls, 0, 1)))
         if self.thinking is None:
-            return Seq((self.text(), Rep(calls, 0, 1)))
+            return said
         thought, end = self._thought(self.thinking)
-        rest = Seq((thought, Rep(Seq((end, self.text(), Rep(calls, 0, 1))), 0, 1)))
-        if self.thinking.begun:
-            return rest
-        start = self.thinking.start
-        at_once = self.text(sequence((text_of(start), _ANY_TEXT)))
-        return Alt((Seq((Lit(start), rest)), Seq((at_once, Rep(calls, 0, 1)))))
+        rest = Seq((thought, Rep(Seq((end, said)), 0, 1)))
+        return rest if self.thinking.begun else Alt((Seq((Lit(self.thinking.start), rest)), said))
 
     def only(self, calls: Node) -> Node:
         """Calls, behind the thinking if there is some."""
@@ -101,8 +98,8 @@ class _Reply:
         return Seq((Rep(Seq((Lit(self.thinking.start), rest)), 0, 1), calls))
 
     def _thought(self, thinking: Thinking) -> tuple[Node, Node]:
-        ends = [sequence((_ANY_TEXT, text_of(end), _ANY_TEXT)) for end in thinking.ends]
-        return self._without("thinking", *ends), Alt(tuple(map(Lit, thinking.ends)))
+        """What is thought, and what ends it."""
+        return self._without("thinking", *map(text_of, thinking.ends)), Alt(tuple(map(Lit, thinking.ends)))
 
 
 def generic_grammar(
