@@ -117,6 +117,18 @@ class Reply:
     def __str__(self) -> str:
         return self.text
 
+    def _repr_html_(self) -> str:
+        """The reply with its figures, for notebooks."""
+        from causerie.conversation.notebook import reply_html
+
+        return reply_html(self)
+
+    def _repr_markdown_(self) -> str:
+        """As `_repr_html_`, where no HTML can be shown."""
+        from causerie.conversation.notebook import reply_markdown
+
+        return reply_markdown(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:

@@ -102,3 +102,13 @@ class CacheMap:
         from causerie.engine.cache_picture import svg
 
         return svg(self)
+
+    def _repr_html_(self) -> str:
+        """The picture, where HTML is shown and SVG is not."""
+        return f"<div>{self._repr_svg_()}</div>"
+
+    def _repr_markdown_(self) -> str:
+        """The map as lines of text, where no picture can be shown."""
+        from causerie.engine.cache_picture import text
+
+        return f"```text\n{text(self)}\n```"
