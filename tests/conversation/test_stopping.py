@@ -65,7 +65,7 @@ def test_also_at_the_end_of_max_tokens_and_at_a_cancel(engine: Engine) -> None:
     assert (reply.text, reply.finish_reason) == ("one two three", "length")
     chat = engine.conversation()
     stream = chat.stream("x", temperature=0, stop="one two!", samplers=Dictation(engine, "one two three"))
-    assert next(stream).text == "one two three"[: len(stream.turn.candidates[0].raw_text)]
+    assert next(stream).text == "one two three"[: len(stream.turn.candidates[0].reader.content)]
     stream.close()
     assert "one two three".startswith(chat.messages[-1].text)
 

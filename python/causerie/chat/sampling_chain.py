@@ -71,7 +71,9 @@ class Choice:
                 sampler.close()
 
 
-def sampling_chain(options: SamplingOptions, model: Model, *, seed: int | None) -> Choice:
+def sampling_chain(
+    options: SamplingOptions, model: Model, *, seed: int | None, grammar: Sampler | None = None
+) -> Choice:
     """The samplers for these options, in llama.cpp's order; what would change nothing is left out.
 
     First logit_bias (with what the model's file asks never to generate) and the functions in ``samplers``, then
@@ -83,6 +85,8 @@ def sampling_chain(options: SamplingOptions, model: Model, *, seed: int | None) 
         options: what is not set is taken from `DEFAULTS`. Their own ``seed`` is not looked at.
         model: whose vocabulary it is.
         seed: 0..2**32-1 for everything random here; None: a random one.
+        grammar: what the reply follows instead of the options' grammar; the choice owns it. It stays the caller's if
+            this fails.
 
     Raises:
         GrammarError: the grammar is malformed (``.line``, ``.column``), or llama.cpp cannot work with it.
@@ -93,8 +97,8 @@ def sampling_chain(options: SamplingOptions, model: Model, *, seed: int | None) 
     o: Any = options.over(DEFAULTS)  # Any: what is used below is not None now
     vocab = model.vocab
     with ExitStack() as made:
-        grammar = Sampler.grammar(vocab, o.grammar) if o.grammar else None
-        if grammar is not None:
+        if grammar is None and o.grammar:
+            grammar = Sampler.grammar(vocab, o.grammar)
             made.callback(grammar.close)
         parts = []
         for sampler in _parts(o, vocab, seed):

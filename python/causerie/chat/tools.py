@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from causerie.chat.frozen_json import freeze, thaw
@@ -55,8 +56,8 @@ class Tool:
         if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
             raise SchemaError(f"tool {self.name}: $ must be the JSON schema of an object", path="$")
         object.__setattr__(self, "parameters", freeze({"type": "object", "properties": {}, **parameters}))
-        if self._fields is None and self.function is not None:
-            SchemaValidator(thaw(self.parameters), f"tool {self.name}: calling it with a raw schema's arguments")
+        if self.function is not None:
+            self.require_checkable()
 
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any], function: Callable[..., Any] | None = None) -> Tool:
@@ -97,6 +98,20 @@ class Tool:
             getattr(self.function, "__call__", None)  # noqa: B004 - an object whose call is async
         )
 
+    @cached_property
+    def _validator(self) -> SchemaValidator:
+        return SchemaValidator(thaw(self.parameters), f"tool {self.name}: checking arguments by a raw schema")
+
+    def require_checkable(self) -> None:
+        """Raise unless `check` can work.
+
+        Raises:
+            UnsupportedError: the tool has a raw schema, and jsonschema is not installed.
+            SchemaError: the schema is none.
+        """
+        if self._fields is None:
+            _ = self._validator
+
     def check(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """The arguments as the function takes them.
 
@@ -113,7 +128,7 @@ class Tool:
                 raise SchemaError(f"the arguments must be a JSON object, not {arguments!r:.80}", path="$")
             if self._fields is not None:
                 return fill_fields(values, self._fields, "")
-            SchemaValidator(thaw(self.parameters), f"tool {self.name}: checking arguments").check(values)
+            self._validator.check(values)
         except (TypeError, ValueError, RecursionError) as error:
             path = getattr(error, "path", "$")
             raise ToolError(f"tool {self.name}: invalid arguments: {error}", tool=self.name, path=path) from error

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Turns",
     "append",
+    "check_answered",
     "check_append",
     "check_messages",
     "check_respond",
@@ -38,6 +39,7 @@ __all__ = [
     "edit",
     "open_calls",
     "split_turns",
+    "without_old_thinking",
 ]
 
 
@@ -149,6 +151,21 @@ def check_respond(messages: Sequence[Message]) -> None:
         )
 
 
+def check_answered(messages: Sequence[Message]) -> None:
+    """Whether all calls of the last turn have their results, so that the model can go on.
+
+    Raises:
+        ToolError: some have not; ``open_ids`` tells which.
+    """
+    waiting = open_calls(messages)
+    if waiting:
+        names = ", ".join(f"{call.id!r} ({call.name})" for call in waiting)
+        raise ToolError(
+            f"these tool calls wait for a result: {names}; give it with add_tool_result",
+            open_ids=tuple(call.id for call in waiting),
+        )
+
+
 class Turns(NamedTuple):
     """A history in turns: ``head`` (system, examples, what precedes the first user message) and the turns behind it."""
 
@@ -220,3 +237,12 @@ def edit(
     frozen = as_content(content)
     check_parts(frozen, unknown_parts)
     return (*messages[:place], replace(messages[place], content=frozen, thinking="", tool_calls=()))
+
+
+def without_old_thinking(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages without what was thought before the last turn. Within a turn, between calls of tools, it stays."""
+    start = len(messages) - len(_last_turn(messages))
+    return tuple(
+        replace(message, thinking="") if message.thinking and index < start else message
+        for index, message in enumerate(messages)
+    )

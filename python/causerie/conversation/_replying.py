@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.chat import validation
 from causerie.chat.options import resolve
-from causerie.chat.sampling_chain import sampling_chain
+from causerie.conversation.answering import Answering
 from causerie.conversation.candidate import Candidate
 from causerie.conversation.joining import joined, unfinished_character
 from causerie.conversation.overflow import fitted
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from causerie.chat.content import ContentLike
-    from causerie.chat.options import SamplingOptions
     from causerie.chat.prompt import Encoded
     from causerie.conversation.engine import Engine
     from causerie.conversation.history import History
@@ -159,6 +158,7 @@ class Replying:
     def _begin_respond(self, options: Mapping[str, Any]) -> Turn:
         with self._idle():
             validation.check_respond(self._history.messages)
+            validation.check_answered(self._history.messages)
             return self._start(self._history, self._settings.with_options(options))
 
     def _begin_regenerate(self, options: Mapping[str, Any]) -> Turn:
@@ -177,36 +177,26 @@ class Replying:
         options = resolve(settings.sampling, self._engine.sampling, model=self._engine.model)
         history, encoded = self._fitted(history, settings, how, options.max_tokens)
         before = unfinished_character(history, self._engine.model.vocab) if how == "continue" else None
+        answering = Answering(encoded, settings, options, self._engine.model, before or b"")
         with ExitStack() as undo:
-            candidates = [
-                self._candidate(index, encoded, settings, options, before, undo) for index in range(options.n or 1)
-            ]
+            candidates = [self._candidate(index, answering, before, undo) for index in range(options.n or 1)]
             undo.pop_all()
         turn = Turn(self._engine, candidates, how)
         self._history, self._turn, self._context_full = history, turn, False
         return turn
 
-    def _candidate(
-        self,
-        index: int,
-        encoded: Encoded,
-        settings: Settings,
-        options: SamplingOptions,
-        before: bytes | None,
-        undo: ExitStack,
-    ) -> Candidate:
-        engine = self._engine
+    def _candidate(self, index: int, answering: Answering, before: bytes | None, undo: ExitStack) -> Candidate:
+        engine, options, settings = self._engine, answering.options, answering.settings
         seed = None if options.seed is None else (options.seed + index) % (2**32 - 1)
-        choice = sampling_chain(options, engine.model, seed=seed)
-        undo.callback(choice.close)
-        choice.prime(encoded.ids)
+        choice = answering.choice(seed, undo.callback)
         sequence = self._sequence
         if index:
             sequence = engine.sequence(f"{sequence.name} candidate {index}")
             undo.callback(engine.close_sequence, sequence)
         candidate = Candidate(
             engine.model.vocab, sequence, index,
-            stops=(*(options.stop or ()), *encoded.prompt.stops),
+            reader=answering.reader(),
+            preserved=answering.preserved,
             logprobs=options.logprobs is not None,
             transform=started(settings.output_transforms),
             response_format=settings.response_format,
@@ -214,7 +204,7 @@ class Replying:
         )  # fmt: skip
         chooser = Chooser(choice.chain, grammar=choice.grammar, preselect=choice.preselect, n_top=options.logprobs)
         candidate.generation = engine.generate(
-            sequence, encoded.ids, chooser=chooser, max_tokens=options.max_tokens, sink=candidate
+            sequence, answering.encoded.ids, chooser=chooser, max_tokens=options.max_tokens, sink=candidate
         )
         undo.callback(engine.cancel, candidate.generation)
         return candidate

@@ -7,13 +7,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.chat.kept_ids import kept_ids
-from causerie.chat.reply_text import ReplyText
+from causerie.chat.messages import Message
 from causerie.conversation.reply import Chunk, Reply, Timings, TokenLogprob, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-    from causerie.chat.messages import Message
+    from causerie.chat.parsing import ReplyDelta
+    from causerie.chat.reply_reading import BytesReader
     from causerie.chat.response_format import ResponseFormat
     from causerie.conversation.transforms import OutputTransform
     from causerie.engine import Generation
@@ -25,13 +26,14 @@ __all__ = ["Candidate"]
 
 
 class Candidate:
-    """The tokens of one generation, their text, and the reply that they become.
+    """The tokens of one generation, what they say, and the reply that they become.
 
     Args:
         vocab: the model's.
         sequence: where it is generated.
         index: which candidate it is.
-        stops: stop strings.
+        reader: tells text, thinking and calls apart.
+        preserved: tokens whose text the reader has to see, although they show none.
         logprobs: whether log-probabilities come with the tokens.
         transform: changes the text on its way out.
         response_format: reads a reply that was not cut off; None: there is nothing to read.
@@ -44,7 +46,8 @@ class Candidate:
         sequence: EngineSequence,
         index: int,
         *,
-        stops: Sequence[str],
+        reader: BytesReader,
+        preserved: frozenset[int] = frozenset(),
         logprobs: bool,
         transform: OutputTransform | None,
         response_format: ResponseFormat | None,
@@ -53,14 +56,14 @@ class Candidate:
         self.sequence = sequence
         self.generation: Generation
         self.chunks: deque[Chunk] = deque()
+        self.reader = reader
         self._vocab = vocab
         self._index = index
-        self._text = ReplyText(stops)
+        self._preserved = preserved
         self._transform = transform
         self._format = response_format
         self._pieces: list[bytes] = []
         self._before = before
-        self._raw: list[str] = [self._text.feed(before)] if before else []
         self._shown: list[str] = []
         self._logprobs: list[TokenLogprob] | None = [] if logprobs else None
         self._flushing = threading.RLock()
@@ -68,22 +71,26 @@ class Candidate:
         self._flush_error: BaseException | None = None
 
     def token(self, chosen: Chosen) -> bool:
-        """One more token, from the engine; True: a stop string has ended the reply."""
+        """One more token, from the engine; True: it was the last that is wanted."""
         # Sentencepiece models begin an answer with a space.
         first = not self._pieces and self._before is None
-        piece = self._vocab.piece(chosen.token, special=False, lstrip=int(first))
+        piece = self._vocab.piece(chosen.token, special=chosen.token in self._preserved, lstrip=int(first))
         self._pieces.append(piece)
         logprob = None
         if self._logprobs is not None:
             logprob = self._logprob(chosen)
             self._logprobs.append(logprob)
-        self._show(self._text.feed(piece), logprob)
-        return self._text.matched is not None
+        self._tell(self.reader.feed(piece), logprob)
+        return self.reader.ended
 
-    def _show(self, text: str, logprob: TokenLogprob | None) -> None:
-        if text:
-            self._raw.append(text)
-            self._emit(text if self._transform is None else self._transform.feed(text), logprob)
+    def _tell(self, deltas: Iterable[ReplyDelta], logprob: TokenLogprob | None) -> None:
+        for delta in deltas:
+            if delta.kind == "text":
+                self._emit(delta.text if self._transform is None else self._transform.feed(delta.text), logprob)
+            else:
+                self.chunks.append(
+                    Chunk(delta.kind, delta.text, delta.tool_call, self._index, logprob, delta.index, delta.name)
+                )
 
     def _emit(self, text: str, logprob: TokenLogprob | None) -> None:
         if not isinstance(text, str):
@@ -105,8 +112,9 @@ class Candidate:
             if self._flushed:
                 return
             self._flushed = True
+            cut = self.generation.finish_reason != "stop" or self.reader.ended
             try:
-                self._show(self._text.flush(), None)
+                self._tell(self.reader.flush(cut=cut), None)
                 if self._transform is not None:
                     self._emit(self._transform.flush(), None)
             except BaseException as error:  # noqa: BLE001 - of the user's transform: it ends the reply, wherever it ran
@@ -118,18 +126,19 @@ class Candidate:
         return self.generation.error or self._flush_error
 
     @property
-    def raw_text(self) -> str:
+    def message(self) -> Message:
         """What the model wrote, up to a stop string."""
-        return "".join(self._raw)
+        reader = self.reader
+        return Message("assistant", reader.content, thinking=reader.thinking, tool_calls=reader.calls)
 
     def ids(self) -> tuple[int, ...]:
-        """The ids that say `raw_text`."""
+        """The ids that say all of it."""
         tokens, pieces = self.generation.tokens, self._pieces
-        if self._text.matched is None:
+        if not self.reader.ended:
             return tuple(tokens)
         if self._before and pieces:
             pieces = [self._before + pieces[0], *pieces[1:]]
-        return kept_ids(tokens, pieces, self.raw_text, self._vocab)
+        return kept_ids(tokens, pieces, self.reader.raw, self._vocab)
 
     def reply(self, message: Message | None, candidates: tuple[Reply, ...] = ()) -> Reply:
         """The finished reply."""
@@ -137,23 +146,26 @@ class Candidate:
         reason = generation.finish_reason
         if reason is None or reason == "error":
             raise AssertionError(f"there is no reply of a generation that ended with {reason}")
+        calls = self.reader.calls
         return Reply(
             text="".join(self._shown),
             message=message,
-            finish_reason=_reason(reason),
+            finish_reason="tool_calls" if calls and reason == "stop" else _reason(reason),
             usage=Usage(generation.n_prompt, generation.cached, generation.n_generated),
             timings=_timings(generation),
+            thinking=self.reader.thinking,
+            tool_calls=calls,
             logprobs=None if self._logprobs is None else tuple(self._logprobs),
-            stop=self._text.matched,
+            stop=self.reader.stop,
             candidates=candidates,
             parsed=self._parsed(),
         )
 
     def _parsed(self) -> Any:
         """The object that was asked for; None where the reply was cut off, also by a stop string."""
-        if self._format is None or self.generation.finish_reason != "stop" or self._text.matched is not None:
+        if self._format is None or self.generation.finish_reason != "stop" or self.reader.stopped:
             return None
-        return self._format.parse(self.raw_text)
+        return self._format.parse(self.reader.content)
 
 
 def _reason(reason: str) -> Literal["stop", "length", "cancelled"]:

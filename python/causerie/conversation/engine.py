@@ -16,6 +16,7 @@ from causerie.conversation.conversation import Conversation
 from causerie.conversation.history import History, examples_as_messages
 from causerie.conversation.overflow import as_overflow
 from causerie.conversation.settings import Settings
+from causerie.conversation.tool_offer import ToolOffer, as_toolbox
 from causerie.conversation.transforms import as_history_transform, as_input_transforms, as_output_transforms
 from causerie.engine import TokenEngine
 from causerie.errors import TemplateError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from causerie.chat.messages import Message
+    from causerie.chat.tools import ToolLike
     from causerie.conversation.overflow import Overflow
     from causerie.conversation.transforms import HistoryTransform, InputTransform, OutputTransformLike
     from causerie.llama.model import Model
@@ -122,6 +124,8 @@ class Engine(TokenEngine):
         template: TemplateLike | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         thinking: bool | None = None,
+        replay_thinking: bool = False,
+        tools: Iterable[ToolLike] = (),
         max_tokens: int | None = None,
         overflow: Overflow = "error",
         input_transforms: str | InputTransform | Sequence[str | InputTransform] = (),
@@ -141,6 +145,9 @@ class Engine(TokenEngine):
             template: a chat template instead of the engine's.
             template_kwargs: variables for the template.
             thinking: whether the model is to think first, where its template knows about it.
+            replay_thinking: whether the model is shown what it thought in earlier turns, where its template does so.
+                Otherwise it sees only what it thought since the last user message.
+            tools: what the model may ask to be called: typed functions, `Tool`s or dicts in the OpenAI shape.
             max_tokens: longest reply; short for the option of that name.
             overflow: what to do with a prompt that does not fit: "error", "trim" (drops the oldest turns), or a
                 function that is given the conversation, the pending message included, and returns the messages to go
@@ -156,6 +163,7 @@ class Engine(TokenEngine):
         Raises:
             TemplateError: the model has no chat template, or it refuses the messages.
             TypeError, ValueError, ToolError: an argument or a message is wrong.
+            UnsupportedError: the template takes no tools.
         """
         head: list[Message | Mapping[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
         fixed = [*head, *examples_as_messages(examples)]
@@ -175,7 +183,11 @@ class Engine(TokenEngine):
             input_transforms=as_input_transforms(input_transforms),
             output_transforms=as_output_transforms(output_transform),
             history_transform=as_history_transform(history_transform),
+            offer=ToolOffer(as_toolbox(tools)),
+            replay_thinking=replay_thinking,
         )
+        if len(settings.offer.tools):
+            settings.offer.require_support(settings.encoder.template.capabilities)
         if history.messages:
             # What the template refuses is refused here; the history transform waits for something to reply to.
             replace(settings, history_transform=None).encode(history)

@@ -28,17 +28,18 @@ def joined(history: History, turn: Turn, vocab: Vocab) -> tuple[History, Reply]:
         if candidate.error is not None:
             raise candidate.error
     first, *others = turn.candidates
-    text, ids = first.raw_text, first.ids()
+    said = first.message
     message: Message | None = None
     if turn.how == "continue":
-        history = _continued(history, text, ids, vocab)
+        history = _continued(history, said.text, first.ids(), vocab)
         message = history.messages[-1]
-    elif ids or text or first.generation.finish_reason == "stop":
-        message = Message("assistant", text)
-        history = history.append(message, ids or None)
+    elif first.generation.tokens or said != Message("assistant") or first.generation.finish_reason == "stop":
+        message = said
+        plain = not said.thinking and not said.tool_calls
+        history = history.append(message, (first.ids() or None) if plain else None)
     reply = first.reply(message)
     if others:
-        alternatives = [candidate.reply(Message("assistant", candidate.raw_text)) for candidate in others]
+        alternatives = [candidate.reply(candidate.message) for candidate in others]
         reply = replace(reply, candidates=(reply, *alternatives))
     return history, reply
 

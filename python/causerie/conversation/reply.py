@@ -97,7 +97,7 @@ class Reply:
         thinking: what the model thought before.
         tool_calls: the calls it asks for.
         logprobs: one entry per generated token, None where they were not asked for.
-        stop: the stop string that ended it, if one did.
+        stop: the stop string, yours or the template's, that ended it, if one did.
         candidates: all candidates where several were asked for, this one first; else empty.
         parsed: the answer as an object, where a response format was asked for.
     """
@@ -135,11 +135,14 @@ class Chunk:
     """A piece of a running reply.
 
     Attributes:
-        kind: what it is a piece of.
-        text: whole characters; all of them, joined, are `Reply.text`.
-        tool_call: the call it belongs to.
+        kind: "text", "thinking", "tool_call_delta" (more of a call's arguments) or "tool_call" (a complete call).
+        text: whole characters; all those of kind "text", joined, are `Reply.text`; those of kind "thinking" are
+            `Reply.thinking`; of a call, the text of its arguments. "" for a complete call.
+        tool_call: the complete call.
         index: of which candidate, where several run.
         logprob: of the token that completed the piece, where it was asked for.
+        call_index: which call of the reply it belongs to, from 0, for both kinds of calls.
+        name: the tool that is called, for both kinds of calls.
     """
 
     kind: ChunkKind
@@ -147,6 +150,8 @@ class Chunk:
     tool_call: ToolCall | None = None
     index: int = 0
     logprob: TokenLogprob | None = None
+    call_index: int = 0
+    name: str = ""
 
     def __str__(self) -> str:
         return self.text

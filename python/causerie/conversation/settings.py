@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from causerie.chat.content import as_content
@@ -13,8 +13,11 @@ from causerie.chat.option_checks import CHECKS, require_known
 from causerie.chat.options import SamplingOptions
 from causerie.chat.response_format import as_response_format
 from causerie.chat.tool_call import set_field
+from causerie.chat.validation import without_old_thinking
+from causerie.conversation.tool_offer import ToolOffer, as_toolbox
 
 if TYPE_CHECKING:
+    from causerie.chat.chat_template import Prompt
     from causerie.chat.content import ContentLike
     from causerie.chat.prompt import Encoded, PromptEncoder
     from causerie.chat.response_format import ResponseFormat
@@ -24,7 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings"]
 
-_PROMPT_OPTIONS = ("response_format", "template_kwargs", "thinking")
+# Options of the offer of tools, by their names in a call.
+_OFFER_OPTIONS = {
+    "tools": "tools", "tool_choice": "choice", "parallel_tool_calls": "parallel", "validate_calls": "validate",
+}  # fmt: skip
+_PROMPT_OPTIONS = ("response_format", "template_kwargs", "thinking", "replay_thinking", *_OFFER_OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,8 @@ class Settings:
         sampling: options of the conversation.
         template_kwargs: variables for the template.
         thinking: whether the model is to think; None: as the template has it.
+        offer: the tools.
+        replay_thinking: whether the model is shown what it thought in earlier turns.
         response_format: what the reply has to be, besides text.
         overflow: what to do with a prompt that does not fit.
         input_transforms, output_transforms, history_transform: as for `Engine.conversation`, by no name but themselves.
@@ -50,8 +59,12 @@ class Settings:
     output_transforms: tuple[OutputTransformLike, ...] = ()
     history_transform: HistoryTransform | None = None
     response_format: ResponseFormat | None = None
+    offer: ToolOffer = field(default_factory=ToolOffer)
+    replay_thinking: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.replay_thinking, bool):
+            raise TypeError(f"replay_thinking must be a bool, not {type(self.replay_thinking).__name__}")
         if not (self.thinking is None or isinstance(self.thinking, bool)):
             raise TypeError(f"thinking must be a bool, not {type(self.thinking).__name__}")
         if not isinstance(self.template_kwargs, Mapping):
@@ -75,6 +88,11 @@ class Settings:
                 raise ValueError("a reply cannot have both a grammar and a response_format: give one of them")
             changes["response_format"] = as_response_format(changes["response_format"])
             sampling["grammar"] = changes["response_format"].grammar
+        offer = {_OFFER_OPTIONS[name]: changes.pop(name) for name in _OFFER_OPTIONS if name in changes}
+        if offer:
+            if "tools" in offer:
+                offer["tools"] = as_toolbox(offer["tools"])
+            changes["offer"] = replace(self.offer, **offer)
         found = replace(self, sampling=SamplingOptions.of(sampling).over(self.sampling), **changes)
         return replace(found, template_kwargs={**self.template_kwargs, **found.template_kwargs})
 
@@ -104,11 +122,40 @@ class Settings:
         """
         if self.history_transform is not None:
             history = history.adopted(self.history_transform(history.messages))
-        return self.encoder.encode(
-            history.messages,
+        messages = history.messages if self.replay_thinking else without_old_thinking(history.messages)
+        offer, template = self.offer, self.encoder.template
+        if len(offer.tools):
+            offer.require_support(template.capabilities)
+        several = template.capabilities["supports_parallel_tool_calls"] if offer.parallel is None else offer.parallel
+        options: dict[str, Any] = {
+            "template_kwargs": self.template_kwargs,
+            "thinking": self.thinking,
+            "tool_choice": offer.mode,
+            "parallel_tool_calls": several and bool(len(offer.tools)),
+        }
+        encoded = self.encoder.encode(
+            messages,
             history.generated,
             add_generation_prompt=add_generation_prompt,
             continue_last=continue_last,
-            template_kwargs=self.template_kwargs,
-            thinking=self.thinking,
+            tools=offer.tools.to_list(),
+            **options,
+        )
+        if offer.only is None:
+            return encoded
+        return replace(encoded, prompt=self._narrowed(encoded.prompt, options))
+
+    def _narrowed(self, prompt: Prompt, options: Mapping[str, Any]) -> Prompt:
+        """The prompt with the grammar and the parser for the one tool that has to be called; all are told of."""
+        kwargs = options["template_kwargs"]
+        given = {**kwargs, **{name: value for name, value in options.items() if name != "template_kwargs"}}
+        tools = [tool.to_dict() for tool in self.offer.callable]
+        only = self.encoder.template.apply([Message("user", "?")], tools=tools, **given)
+        return replace(
+            prompt,
+            grammar=only.grammar,
+            grammar_lazy=only.grammar_lazy,
+            grammar_triggers=only.grammar_triggers,
+            parser=only.parser,
+            preserved_tokens=only.preserved_tokens,
         )

@@ -1,0 +1,167 @@
+"""The grammar of a reply: llama.cpp's for the template's format, made to hold what was asked for.
+
+llama.cpp writes a grammar for each prompt that offers tools, and parses by the same rules. What is changed here makes
+it allow less, so that every reply it allows can still be read: arguments follow the whole schema, not what llama.cpp's
+converter of schemas keeps of it, and a reply that must call tools begins with calls, behind its thinking.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from causerie.chat.gbnf_text import put_together, renamed, take_apart, tokens, without_unused
+from causerie.chat.schema.grammar import schema_to_grammar
+from causerie.chat.text_ids import text_ids
+from causerie.errors import GrammarError, SchemaError, TemplateError
+from causerie.llama.sampler import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from causerie.chat.chat_template import Prompt
+    from causerie.llama.vocab import Vocab
+
+__all__ = ["ReplyGrammar", "tools_grammar"]
+
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9-]+")  # llama.cpp's own rule for names of rules
+_FREE_TEXT = re.compile(r"until-[0-9]+")
+_WORD, _PATTERN, _WHOLE = 1, 2, 3  # llama.cpp's common_grammar_trigger_type
+# llama.cpp's patterns repeat without a bound only blanks and names.
+_BOUNDS = {r"\s+": r"\s{1,8}", "[^<]*?": "[^<]{0,80}"}
+
+
+@dataclass(frozen=True)
+class ReplyGrammar:
+    """What a reply has to follow.
+
+    Attributes:
+        text: GBNF.
+        begun: text that the grammar has seen before the reply: the end of the prompt.
+        triggers: patterns from which on it holds, () for the whole reply.
+    """
+
+    text: str
+    begun: str = ""
+    triggers: tuple[str, ...] = ()
+
+    def sampler(self, vocab: Vocab) -> Sampler:
+        """A sampler that excludes what it does not allow. The caller owns it.
+
+        Raises:
+            GrammarError: it is malformed, or cannot be worked with.
+            TemplateError: it does not allow what the prompt begins the reply with.
+        """
+        if self.triggers:
+            return Sampler.grammar_lazy(vocab, self.text, trigger_patterns=self.triggers)
+        sampler = Sampler.grammar(vocab, self.text)
+        try:
+            for token in text_ids(vocab, self.begun, trusted=True, inside=True):
+                sampler.accept(token)
+        except GrammarError as error:
+            sampler.close()
+            raise TemplateError(
+                f"llama.cpp's grammar for this template does not fit the prompt's end, {self.begun!r}: {error}"
+            ) from error
+        except BaseException:
+            sampler.close()
+            raise
+        return sampler
+
+
+def tools_grammar(prompt: Prompt, tools: Sequence[Mapping[str, Any]], *, required: bool) -> ReplyGrammar | None:
+    """The grammar of a reply that may call tools; None: llama.cpp has none for this format.
+
+    Args:
+        prompt: offers the tools.
+        tools: those that may be called, in the OpenAI shape.
+        required: whether it has to call one.
+    """
+    if not prompt.grammar:
+        return None
+    rules = _with_schemas(take_apart(prompt.grammar), tools)
+    if prompt.grammar_lazy:
+        triggers = tuple(_triggers(prompt))
+        return ReplyGrammar(put_together(without_unused(rules)), triggers=triggers) if triggers else None
+    if required:
+        rules["root"] = _without_text(rules["root"], prompt.thinking_end_tags)
+    return ReplyGrammar(put_together(without_unused(rules)), begun=prompt.generation_prompt)
+
+
+def _triggers(prompt: Prompt) -> Iterator[str]:
+    for trigger in prompt.grammar_triggers:
+        value = str(trigger["value"])
+        if trigger["type"] == _WORD:
+            yield "".join(f"\\{c}" if c in r"^$\.*+?()[]{}|/" else c for c in value)
+        elif trigger["type"] in {_PATTERN, _WHOLE}:
+            for unbounded, bounded in _BOUNDS.items():
+                value = value.replace(unbounded, bounded)
+            yield value if trigger["type"] == _PATTERN else f"^{value.removeprefix('^').removesuffix('$')}$"
+
+
+def _without_text(root: str, thinking_ends: Iterable[str]) -> str:
+    """The root without free text, except that of thinking."""
+    parts = tokens(root)
+    ends = set(map(str.strip, thinking_ends))
+    kept: list[str] = []
+    index = 0
+    while index < len(parts):
+        kind, text = parts[index]
+        index += 1
+        if kind == "name" and _FREE_TEXT.fullmatch(text) and not _ends_with(parts[index:], ends):
+            if index < len(parts) and parts[index][1] == "?":
+                index += 1
+            text = '""'
+        kept.append(text)
+    return " ".join(kept)
+
+
+def _ends_with(parts: Iterable[tuple[str, str]], ends: set[str]) -> bool:
+    """Whether the next text that is more than space is one of these."""
+    for kind, text in parts:
+        if kind == "literal":
+            said = text[1:-1].replace("\\n", "\n").replace('\\"', '"').strip()
+            if said:
+                return said in ends
+        elif kind == "name" and text != "space":
+            return False
+    return False
+
+
+def _with_schemas(rules: dict[str, str], tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """With the rules of all arguments that are JSON made of their whole schemas."""
+    names = [_NOT_IN_NAMES.sub("-", tool["function"]["name"]) for tool in tools]
+    if len(set(names)) < len(names):
+        return rules
+    found = dict(rules)
+    for number, (name, tool) in enumerate(zip(names, tools, strict=True)):
+        for rule, schema in _schemas(name, tool["function"].get("parameters") or {}):
+            if rule in rules:
+                own = _schema_rules(schema, f"s{number}-{len(found)}-")
+                if own is not None:
+                    root, more = own
+                    found.update(more)
+                    found[rule] = root
+    return found
+
+
+def _schemas(name: str, parameters: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The names that llama.cpp gives to rules of schemas, and the schemas."""
+    closed = {} if parameters.get("properties") or "$ref" in parameters else {"additionalProperties": False}
+    yield f"tool-{name}-schema", {"type": "object", "properties": {}, **closed, **parameters}
+    shared = {key: parameters[key] for key in ("$defs", "definitions") if key in parameters}
+    for parameter, schema in (parameters.get("properties") or {}).items():
+        if isinstance(schema, dict):
+            rule = _NOT_IN_NAMES.sub("-", f"tool-{name}-arg-{parameter}-schema")
+            yield rule, {**shared, **schema}
+
+
+def _schema_rules(schema: Mapping[str, Any], prefix: str) -> tuple[str, dict[str, str]] | None:
+    """The root of a schema's grammar, and its rules; None if no grammar can hold it."""
+    try:
+        gbnf = schema_to_grammar(schema).text
+    except SchemaError:
+        return None
+    own = renamed(take_apart(gbnf), lambda name: f"{prefix}{name}")
+    return f"{prefix}root", own
