@@ -175,6 +175,24 @@ class Conversation(Talking):
     def name(self, name: str) -> None:
         self._sequence.name = name
 
+    # ---- for people and programs ----
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The messages as JSON text in the OpenAI shape, for `Message.list_from_json`."""
+        return Message.list_to_json(self.messages, indent=indent)
+
+    def _repr_html_(self) -> str:
+        """The messages, and the figures of the last reply, for notebooks."""
+        from causerie.conversation.notebook import conversation_html
+
+        return conversation_html(self.messages, self.report, self.name)
+
+    def _repr_markdown_(self) -> str:
+        """As `_repr_html_`, where no HTML can be shown."""
+        from causerie.conversation.notebook import conversation_markdown
+
+        return conversation_markdown(self.messages, self.report, self.name)
+
     # ---- its end ----
 
     @property

@@ -1,0 +1,74 @@
+"""What the rows of docs/coming-from.md speak of, made anew for each row."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import causerie
+from causerie import Engine, Message, ToolCall, llama, models
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MODULES = {"causerie": causerie, "llama": llama, "logging": logging, "models": models, "np": np}
+PUBLIC = {
+    name: getattr(causerie, name) for name in ("Engine", "KeywordRemover", "Message", "RolePrefix", "transformed")
+}
+GREEDY = {"max_tokens": 4, "temperature": 0}
+MESSAGES = (Message("system", "Be brief."), Message("user", "Hi."), Message("assistant", "Hello."))
+TEMPLATES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models" / "templates"
+TOOLED = (TEMPLATES / "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use.jinja").read_text("utf-8")
+JINJA = "{{ mood }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+SCHEMA = {"enum": ["yes", "no"]}
+
+
+def weather(city: str) -> str:
+    """What the weather is like."""
+    return city
+
+
+def function(row: np.ndarray) -> None:
+    row[5] = -np.inf
+
+
+@pytest.fixture(scope="session")
+def engine(smollm2_path: Path) -> Iterator[Engine]:
+    with llama.Model(smollm2_path) as model, Engine(model, n_ctx=1024, n_threads=1, sampling=GREEDY) as made:
+        yield made
+
+
+@pytest.fixture
+def names(engine: Engine, smollm2_path: Path) -> Iterator[dict[str, Any]]:
+    context = llama.Context(engine.model, n_ctx=128, n_threads=1)
+    batch = llama.Batch(8)
+    batch.add_sequence(np.array([10, 11, 12], np.int32), pos0=0, seq=0)
+    context.decode(batch)
+    batch.clear()
+    batch.add(13, 3, output=True)
+    asking = [MESSAGES[1], Message("assistant", tool_calls=(ToolCall("c1", "weather"),))]
+    yield {
+        "aided": engine.conversation(template=TOOLED),
+        "asked": engine.conversation(messages=MESSAGES[:2]),
+        "asking": engine.conversation(messages=asking),
+        "batch": batch,
+        "blank": engine.conversation(),
+        "chat": engine.conversation(messages=MESSAGES),
+        "context": context,
+        "engine": engine,
+        "jinja": JINJA,
+        "messages": MESSAGES,
+        "model": engine.model,
+        "path": smollm2_path,
+        "schema": SCHEMA,
+        "function": function,
+        "tooled": TOOLED,
+        "weather": weather,
+        **MODULES,
+        **PUBLIC,
+    }
+    context.close()

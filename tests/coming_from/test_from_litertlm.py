@@ -1,0 +1,78 @@
+"""Every row of the table for LiteRtLmSharp, as it stands there."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from coming_from_rows import (
+    chunks,
+    conversation,
+    embeds,
+    engine,
+    equals,
+    ids,
+    is_a,
+    reply,
+    table,
+    told,
+    usable,
+    value_of,
+)
+
+from causerie import ContextOverflowError, Timings
+
+ROWS = table("LiteRT-LM (LiteRtLmSharp)")
+CHECKS: dict[str, Any] = {
+    "LiteRtEngine.Load(new LiteRtEngineOptions { ModelPath = path, MaxNumTokens = 128 })": engine,
+    "options.NumThreads, options.PrefillChunkSize": engine,
+    "engine.CreateConversation()": conversation,
+    "conversationOptions.SystemMessage": lambda found, names: found.messages[0].role == "system",
+    "conversationOptions.History": conversation,
+    "conversationOptions.HistoryJson": lambda found, names: found.messages == names["messages"],
+    "conversationOptions.Sampler": conversation,
+    "conversationOptions.MaxOutputTokens": lambda found, names: found.send("Hi.").usage.completion_tokens <= 4,
+    "conversationOptions.EnableThinking": conversation,
+    "conversationOptions.PromptTemplate": lambda found, names: found.render("Hi.") == "user: Hi.\nassistant:",
+    "conversationOptions.ExtraContext": lambda found, names: found.render("Hi.").startswith("glad"),
+    "conversationOptions.Tools": lambda found, names: bool(
+        found.send("Weather in Brno?", tool_choice="required", max_tokens=60).tool_calls
+    ),
+    "conversation.Send(text)": is_a(str),
+    "conversation.SendAsync(text)": reply,
+    "conversation.SendStreamingAsync(text)": chunks,
+    "response.ToolCalls": lambda found, names: {call.name for call in found} == {"weather"},
+    "conversation.SendToolResults(results)": told("user", "assistant", "tool", chat="asking"),
+    "conversation.CancelProcess()": usable,
+    "conversation.Clone()": conversation,
+    "conversation.TokenCount": lambda found, names: found > 3,
+    "conversation.IsContextFull": equals(False),
+    "conversation.GetBenchmarkInfo()": is_a(Timings),
+    "catch (LiteRtContextOverflowException)": equals(ContextOverflowError),
+    "sendOptions.Constraint": lambda found, names: found.text == "yes",
+    "engine.Tokenize(text)": ids,
+    "engine.Detokenize(tokens)": is_a(str),
+    "engine.GetStartToken()": is_a(int),
+    "engine.GetStopTokens()": equals(True),
+    "LiteRtEngine.SetMinLogLevel(level)": lambda found, names: (
+        logging.getLogger("causerie.llama").level == logging.ERROR
+    ),
+    "new LiteRtEmbeddingEngine(...)": embeds,
+}
+
+
+@pytest.fixture(autouse=True)
+def level_as_before() -> Any:
+    before = logging.getLogger("causerie.llama").level
+    yield
+    logging.getLogger("causerie.llama").setLevel(before)
+
+
+def test_every_row_is_checked() -> None:
+    assert [theirs for theirs, ours in ROWS.items() if ours is not None] == list(CHECKS)
+
+
+@pytest.mark.parametrize("theirs", CHECKS)
+def test_row(theirs: str, names: dict[str, Any]) -> None:
+    assert CHECKS[theirs](value_of(str(ROWS[theirs]), names), names)
