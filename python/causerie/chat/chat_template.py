@@ -69,6 +69,11 @@ class Prompt:
         """
         return parse_reply(self, text, partial=partial)
 
+    @property
+    def grammar_begins(self) -> str:
+        """What of ``text`` the grammar, unless it is lazy, wants to see before the reply."""
+        return self.generation_prompt
+
     def reply_parser(self) -> ReplyReader:
         """What reads a reply to this prompt while it arrives."""
         return ReplyParser(self)

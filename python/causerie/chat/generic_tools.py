@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from causerie.chat.chat_template import Prompt
 from causerie.chat.frozen_json import freeze
 from causerie.chat.generic_grammar import Choice, Thinking, generic_grammar
 from causerie.chat.generic_parsing import GenericReplyParser
 from causerie.chat.messages import Message, as_messages
+from causerie.chat.whole_replies import Written
 from causerie.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GenericPrompt", "encode_generic", "generic_messages"]
 
-Ids = tuple[int, ...]
+Ids: TypeAlias = Written | tuple[int, ...]
 
 _INSTRUCTION = """You can use these tools:
 
@@ -56,6 +57,11 @@ class GenericPrompt(Prompt):
         parser = GenericReplyParser(self)
         parser.feed(text)
         return parser.finish(partial=partial)
+
+    @property
+    def grammar_begins(self) -> str:
+        """As `Prompt.grammar_begins`."""
+        return ""
 
     def reply_parser(self) -> ReplyReader:
         """As `Prompt.reply_parser`."""
@@ -90,8 +96,10 @@ def generic_messages(
             continue
         for message, own in group:
             calls.update({call.id: (number, call.name) for number, call in enumerate(message.tool_calls)})
-            plain = replace(message, content=_calls_text(message), tool_calls=()) if message.tool_calls else message
-            found.append((plain, own))
+            if message.tool_calls:
+                message = replace(message, content=_calls_text(message), tool_calls=())  # noqa: PLW2901
+                own = own._replace(ids=None) if isinstance(own, Written) else own  # noqa: PLW2901 - they lack the calls
+            found.append((message, own))
     if tools:
         _instruct(found, _instruction(tools), system_role=system_role)
     return tuple(message for message, _ in found), tuple(own for _, own in found)

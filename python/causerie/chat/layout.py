@@ -42,6 +42,11 @@ class Layout:
         """The template's text, with marks."""
         return self.before + "".join(f"\ue000{fill.slot}\ue001{fill.after}" for fill in self.fills)
 
+    @property
+    def real(self) -> str:
+        """The text, as the template wrote it."""
+        return self.before + "".join(f"{fill.text}{fill.after}" for fill in self.fills)
+
     def cut_behind_last(self) -> bool:
         """Drop what comes behind the last message's content; False if that cannot be found."""
         slot = self.marked.contents[-1]

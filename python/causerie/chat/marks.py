@@ -39,12 +39,14 @@ class Marked(NamedTuple):
         slots: what the marks 0, 1, 2 ... stand for.
             contents: by message, the slot of its content; None where it has none of its own.
         unmarked: texts of people and models that stay in ``messages`` as they are: names, ids, blank texts.
+        used: by message, the slots of all its texts.
     """
 
     messages: tuple[Message, ...]
     slots: tuple[Slot, ...]
     contents: tuple[int | None, ...]
     unmarked: tuple[str, ...]
+    used: tuple[frozenset[int], ...]
 
 
 class Fill(NamedTuple):
@@ -68,8 +70,10 @@ def mark(
     marker = _Marker()
     contents = []
     marked = []
+    used = []
     for message, ids in zip(messages, generated, strict=True):
         marker.leave = message.role in leave
+        marker.used = set()
         content = marker.content(message, ids)
         found = _MARK.fullmatch(content) if isinstance(content, str) and content != message.content else None
         contents.append(None if found is None else int(found[1]))
@@ -82,7 +86,8 @@ def mark(
             )
         )
         marker.unmarked += [text for text in (message.name, message.tool_call_id) if text]
-    return Marked(tuple(marked), tuple(marker.slots), tuple(contents), tuple(marker.unmarked))
+        used.append(frozenset(marker.used))
+    return Marked(tuple(marked), tuple(marker.slots), tuple(contents), tuple(marker.unmarked), tuple(used))
 
 
 class _Marker:
@@ -90,6 +95,7 @@ class _Marker:
         self.slots: list[Slot] = []
         self.unmarked: list[str] = []
         self.leave = False
+        self.used: set[int] = set()
         self._written: dict[str, int] = {}
 
     def text(self, text: str, ids: tuple[int, ...] | None = None) -> str:
@@ -101,6 +107,7 @@ class _Marker:
         slot = len(self.slots) if ids is not None else self._written.setdefault(text, len(self.slots))
         if slot == len(self.slots):
             self.slots.append(Slot(text, ids))
+        self.used.add(slot)
         return f"\ue000{slot}\ue001"
 
     def content(self, message: Message, ids: tuple[int, ...] | None) -> Any:

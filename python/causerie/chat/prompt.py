@@ -8,15 +8,16 @@ the template's own, and its control tokens alone count.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 from causerie.chat.layout import Layout
 from causerie.chat.marks import Marked, align, defused, mark
 from causerie.chat.memo import Memo
 from causerie.chat.messages import Message, Role, as_messages
 from causerie.chat.segments import Generated, Part, SegmentEncoder, Text
+from causerie.chat.whole_replies import Written, content_of, with_whole_replies
 from causerie.errors import TemplateError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from causerie.llama.vocab import Vocab
 
 __all__ = ["Encoded", "PromptEncoder"]
+
+Ids: TypeAlias = tuple[int, ...]
 
 _ROOM = 2**20  # characters of marked renderings that are kept
 
@@ -44,11 +47,23 @@ class Encoded:
             not the template puts in front is not in it.
         ids: the token ids.
         prompt: what the template made of the messages; its ``text`` is that of the messages alone.
+        follows: what the template wrote last: the reply comes right behind it.
+        begun: what of the reply is in the prompt already, where one is continued; None: it can be read as text only.
+        begun_ids: the ids that say so, if the model generated all of it.
     """
 
     text: str
     ids: tuple[int, ...]
     prompt: Prompt
+    follows: str = ""
+    begun: str | None = ""
+    begun_ids: tuple[int, ...] = ()
+
+
+class _Beginning(NamedTuple):
+    prompt: Prompt
+    parts: list[Part]
+    follows: str
 
 
 class PromptEncoder:
@@ -73,7 +88,7 @@ class PromptEncoder:
     def encode(
         self,
         messages: Iterable[Message | Mapping[str, Any]],
-        generated: Sequence[tuple[int, ...] | None] | None = None,
+        generated: Sequence[Written | Ids | None] | None = None,
         *,
         add_generation_prompt: bool = True,
         continue_last: bool = False,
@@ -90,7 +105,8 @@ class PromptEncoder:
             messages: the history.
             generated: by message, the ids the model generated for its content; None where it generated none. They go in
                 as they are, whatever they say; where the template rewrites what they say (drops thinking from it, for
-                example), the template's text goes in instead. None: nothing was generated.
+                example), the template's text goes in instead. For a message with thinking or calls, a `Written`: its
+                whole ids go in where the template writes the same text. None: nothing was generated.
             add_generation_prompt: end with the start of an assistant's turn.
             continue_last: end right behind the text of the last message, an assistant's, so that it goes on.
             template_kwargs: variables for the template.
@@ -109,7 +125,7 @@ class PromptEncoder:
             UnsupportedError: as `ChatTemplate.apply`.
         """
         history = as_messages(messages)
-        ids = _generated(history, generated)
+        written = _generated(history, generated)
         self._refuse_controls(json.dumps(tools, ensure_ascii=False) if tools else "", "a tool's definition")
         options: dict[str, Any] = {
             "tools": tools,
@@ -120,19 +136,21 @@ class PromptEncoder:
         }
         options.update(_variables(template_kwargs or {}, options))
         if continue_last:
-            return self._continued(history, ids, {**options, "add_generation_prompt": False})
+            return self._continued(history, written, options)
         options["add_generation_prompt"] = add_generation_prompt
-        prompt, layout = self._layout(history, ids, options)
-        return self._encoded(prompt, layout.parts())
+        prompt, layout = self._layout(history, written, options)
+        return self._encoded(prompt, with_whole_replies(layout, written))
 
-    def _encoded(self, prompt: Prompt, parts: list[Part]) -> Encoded:
+    def _encoded(self, prompt: Prompt, parts: list[Part], begun: str | None = "") -> Encoded:
+        last = parts[-1]
         if prefix := self._template.reply_prefix:
             parts = self._joined_to(prefix, parts)
         encoded = self._segments.encode(parts)
         vocab = self._vocab
         if vocab.add_bos and vocab.bos is not None and encoded[:1] != [vocab.bos]:
             encoded.insert(0, vocab.bos)
-        return Encoded(self._segments.text(parts), tuple(encoded), prompt)
+        follows = last.text if isinstance(last, Text) and last.trusted else ""
+        return Encoded(self._segments.text(parts), tuple(encoded), prompt, follows, begun)
 
     def _joined_to(self, prefix: str, parts: list[Part]) -> list[Part]:
         """Without the blank before replies that were generated right behind a prefix and have one of their own."""
@@ -145,34 +163,54 @@ class PromptEncoder:
         return found
 
     def _continued(
-        self, history: tuple[Message, ...], generated: Sequence[tuple[int, ...] | None], options: dict[str, Any]
+        self, history: tuple[Message, ...], generated: tuple[Written | None, ...], options: dict[str, Any]
     ) -> Encoded:
         if not history or history[-1].role != "assistant" or history[-1].tool_calls:
             raise ValueError("only an assistant's message without tool calls, and the last one, can be continued")
-        prompt, layout = self._layout(history, generated, options)
+        last = generated[-1] or Written()
+        beginning = self._beginning(history[:-1], generated[:-1], options)
+        if beginning is not None and last.whole and last.follows == beginning.follows:
+            encoded = self._encoded(beginning.prompt, [*beginning.parts, Generated(last.whole)], last.text)
+            return replace(encoded, begun_ids=last.whole)
+        prompt, layout = self._layout(history, generated, {**options, "add_generation_prompt": False})
         if layout.cut_behind_last():
-            return self._encoded(prompt, layout.parts())
-        # The template shows no such place: begin the answer anew.
-        _, layout = self._layout(history[:-1], generated[:-1], {**options, "add_generation_prompt": True})
-        ids = generated[-1]
-        own = Text(history[-1].text, trusted=False) if ids is None else Generated(ids)
-        return self._encoded(prompt, [*layout.parts(), own])
+            parts, text = with_whole_replies(layout, generated), layout.real
+            if beginning is not None and text.startswith(beginning.prompt.text):
+                return self._encoded(beginning.prompt, parts, text[len(beginning.prompt.text) :])
+            return self._encoded(prompt, parts, None)
+        if beginning is None:
+            raise TemplateError("this chat template shows no place at which the last message could be continued")
+        # Begin the answer anew.
+        own = Text(history[-1].text, trusted=False) if last.ids is None else Generated(last.ids)
+        return self._encoded(beginning.prompt, [*beginning.parts, own], history[-1].text)
+
+    def _beginning(
+        self, history: tuple[Message, ...], generated: tuple[Written | None, ...], options: dict[str, Any]
+    ) -> _Beginning | None:
+        """A prompt that begins an answer; None: the template refuses."""
+        try:
+            prompt, layout = self._layout(history, generated, {**options, "add_generation_prompt": True})
+        except TemplateError:
+            return None
+        parts = with_whole_replies(layout, generated)
+        return _Beginning(prompt, parts, parts[-1].text if isinstance(parts[-1], Text) and parts[-1].trusted else "")
 
     def _layout(
-        self, history: tuple[Message, ...], generated: Sequence[tuple[int, ...] | None], options: dict[str, Any]
+        self, history: tuple[Message, ...], generated: tuple[Written | None, ...], options: dict[str, Any]
     ) -> tuple[Prompt, Layout]:
         prompt = self._template.apply(history, **options)
-        marked = mark(history, generated)
+        ids = tuple(map(content_of, generated))
+        marked = mark(history, ids)
         self._refuse_controls("\n".join(marked.unmarked), "a name or an id in a message")
         layout = self._aligned(marked, prompt.text, options)
         if layout is None:
-            layout = self._layout_of_rewritten(history, generated, prompt.text, options)
+            layout = self._layout_of_rewritten(history, ids, prompt.text, options)
         return prompt, layout
 
     def _layout_of_rewritten(
         self,
         history: tuple[Message, ...],
-        generated: Sequence[tuple[int, ...] | None],
+        generated: tuple[Ids | None, ...],
         real: str,
         options: dict[str, Any],
     ) -> Layout:
@@ -230,8 +268,8 @@ def _variables(given: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[
 
 
 def _generated(
-    history: tuple[Message, ...], generated: Sequence[tuple[int, ...] | None] | None
-) -> tuple[tuple[int, ...] | None, ...]:
+    history: tuple[Message, ...], generated: Sequence[Written | Ids | None] | None
+) -> tuple[Written | None, ...]:
     if generated is None:
         return (None,) * len(history)
     if len(generated) != len(history):
@@ -239,4 +277,4 @@ def _generated(
     for index, (message, ids) in enumerate(zip(history, generated, strict=True)):
         if ids is not None and message.role != "assistant":
             raise ValueError(f"message {index}, by {message.role!r}, cannot have been generated")
-    return tuple(None if ids is None else tuple(ids) for ids in generated)
+    return tuple(ids if ids is None or isinstance(ids, Written) else Written(tuple(ids)) for ids in generated)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from causerie.chat.chat_template import Prompt
     from causerie.llama.vocab import Vocab
 
-__all__ = ["ReplyGrammar", "tools_grammar"]
+__all__ = ["ReplyGrammar", "answer_grammar", "tools_grammar"]
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9-]+")  # llama.cpp's own rule for names of rules
 _FREE_TEXT = re.compile(r"until-[0-9]+")
@@ -46,24 +46,28 @@ class ReplyGrammar:
     begun: str = ""
     triggers: tuple[str, ...] = ()
 
-    def sampler(self, vocab: Vocab) -> Sampler:
+    def sampler(self, vocab: Vocab, reply: Iterable[int] = ()) -> Sampler:
         """A sampler that excludes what it does not allow. The caller owns it.
+
+        Args:
+            vocab: the vocabulary.
+            reply: the ids of a reply that goes on.
 
         Raises:
             GrammarError: it is malformed, or cannot be worked with.
-            TemplateError: it does not allow what the prompt begins the reply with.
+            TemplateError: it does not allow what the prompt, or the reply's beginning, ends with.
         """
         if self.triggers:
-            return Sampler.grammar_lazy(vocab, self.text, trigger_patterns=self.triggers)
-        sampler = Sampler.grammar(vocab, self.text)
+            sampler = Sampler.grammar_lazy(vocab, self.text, trigger_patterns=self.triggers)
+        else:
+            sampler = Sampler.grammar(vocab, self.text)
+            reply = (*text_ids(vocab, self.begun, trusted=True, inside=True), *reply)
         try:
-            for token in text_ids(vocab, self.begun, trusted=True, inside=True):
+            for token in reply:
                 sampler.accept(token)
         except GrammarError as error:
             sampler.close()
-            raise TemplateError(
-                f"llama.cpp's grammar for this template does not fit the prompt's end, {self.begun!r}: {error}"
-            ) from error
+            raise TemplateError(f"the grammar of this reply does not allow what it begins with: {error}") from error
         except BaseException:
             sampler.close()
             raise
@@ -86,7 +90,39 @@ def tools_grammar(prompt: Prompt, tools: Sequence[Mapping[str, Any]], *, require
         return ReplyGrammar(put_together(without_unused(rules)), triggers=triggers) if triggers else None
     if required:
         rules["root"] = _without_text(rules["root"], prompt.thinking_end_tags)
-    return ReplyGrammar(put_together(without_unused(rules)), begun=prompt.generation_prompt)
+    return ReplyGrammar(put_together(without_unused(rules)), begun=prompt.grammar_begins)
+
+
+def answer_grammar(prompt: Prompt, constraint: str, of_schema: str) -> ReplyGrammar | None:
+    """The grammar of a reply whose text follows a constraint, behind its thinking and inside of its format's marks.
+
+    Args:
+        prompt: what it replies to.
+        constraint: GBNF for the text.
+        of_schema: llama.cpp's grammar for a reply to the same prompt whose text follows a JSON schema.
+
+    Returns:
+        None: that grammar has no place for it.
+    """
+    rules = {name: _plain(body, prompt.thinking_end_tags) for name, body in take_apart(of_schema).items()}
+    place = next((name for name in ("response-format-schema", "response-format") if name in rules), None)
+    if place is None:
+        return None
+    rules.update(renamed(take_apart(constraint), lambda name: f"answer-{name}"))
+    rules[place] = "answer-root"
+    rules = without_unused(rules)
+    return ReplyGrammar(put_together(rules), begun=prompt.grammar_begins) if place in rules else None
+
+
+def _plain(body: str, thinking_ends: Iterable[str]) -> str:
+    """A rule that asks for a text as it is, not as JSON in a fence, behind thinking that has its end."""
+    text = " ".join(token for _, token in tokens(body))
+    text = re.sub(r'"```json" space (response-format(?:-schema)?) space "```"', r"\1", text)
+    text = re.sub(r"\( (?:space )?(response-format(?:-schema)?) \| (?:space )?\1(?: space)? \)", r"\1", text)
+    for end in thinking_ends:
+        literal = re.escape('"' + end.replace("\n", "\\n") + '"')
+        text = re.sub(rf"\( ({literal}) \| \)|({literal}) \?", r"\1\2", text)
+    return text
 
 
 def _triggers(prompt: Prompt) -> Iterator[str]:

@@ -57,6 +57,10 @@ class BytesReader(Protocol):
     def ended(self) -> bool:
         """Whether nothing more is wanted."""
 
+    @property
+    def cut_short(self) -> bool:
+        """Whether the message is not all that was generated."""
+
     def feed(self, piece: bytes) -> Iterable[ReplyDelta]:
         """What the bytes of one more token complete."""
 
@@ -77,7 +81,7 @@ def bytes_reader(
     *,
     several: bool = True,
     check: Callable[[ToolCall], object] | None = None,
-    begun: str | bytes = b"",
+    begun: bytes = b"",
 ) -> BytesReader:
     """What reads the reply to a prompt.
 
@@ -89,7 +93,6 @@ def bytes_reader(
         check: looks at each complete call; what it raises ends the reply.
         begun: what of the reply was there before; it is not told again.
     """
-    begun = begun if isinstance(begun, bytes) else begun.encode("utf-8", "surrogatepass")
     parser = prompt.reply_parser()
     if isinstance(parser, ReplyParser) and is_plain(prompt):
         return PlainReader(stops, prompt.stops, begun)
@@ -160,6 +163,11 @@ class PlainReader:
         """See `BytesReader`."""
         return self._text.matched is not None
 
+    @property
+    def cut_short(self) -> bool:
+        """See `BytesReader`."""
+        return self._text.matched is not None
+
     def feed(self, piece: bytes) -> Iterable[ReplyDelta]:
         """See `BytesReader`."""
         return self._told(self._text.feed(piece))
@@ -177,6 +185,8 @@ class PlainReader:
 
 class FormatReader:
     """A reply in a template's format.
+
+    Space around the thinking, in front of the text, and between it and calls belongs to the format: it is not told.
 
     Args:
         parser: knows the format.
@@ -198,17 +208,19 @@ class FormatReader:
         self._parser = parser
         self._bytes = Utf8Assembler()
         self._ends = StopMatcher(ends)
-        self._stops = StopMatcher(stops)
+        self._stops = StopMatcher()
         self._several = several
         self._check = check
         self._characters = {kind: CharacterBuffer() for kind in ("text", "thinking")}
         self._last = ""
+        self._space = ""  # at the end of what was told last: told if more follows
         self._said: dict[str, list[str]] = {"text": [], "thinking": [], "raw": []}
         self._calls: list[ToolCall] = []
         self._begun_calls = ""  # the name of the last call that has begun, until it is complete
         self._enough = False
         for _ in self.feed(begun):
             pass
+        self._stops = StopMatcher(stops)
 
     @property
     def content(self) -> str:
@@ -244,6 +256,11 @@ class FormatReader:
     def ended(self) -> bool:
         """See `BytesReader`."""
         return self._enough or self._ends.matched is not None
+
+    @property
+    def cut_short(self) -> bool:
+        """See `BytesReader`."""
+        return self._enough
 
     def feed(self, piece: bytes) -> Iterator[ReplyDelta]:
         """See `BytesReader`."""
@@ -290,8 +307,14 @@ class FormatReader:
         yield from self._whole(kind, text)
 
     def _whole(self, kind: str, text: str, *, last: bool = False) -> Iterator[ReplyDelta]:
-        """Text whose characters are complete."""
-        self._said[kind].append(text)
+        """Text whose characters are complete, without space at its end."""
+        text, self._space = self._space + text, ""
+        if not self._said[kind]:
+            text = text.lstrip()
+        if not last:
+            self._space = text[len(text.rstrip()) :]
+            text = text.rstrip()
+        self._said[kind] += [text] if text else []
         characters = self._characters[kind]
         text = characters.feed(text)
         if last:
@@ -305,4 +328,6 @@ class FormatReader:
         if last != kind and last in self._characters:
             held = "" if last == "thinking" or self._stops.matched is not None else self._stops.flush()
             self._enough = self._enough or self._stops.matched is not None
+            if last == "thinking" or kind.startswith("tool"):
+                held, self._space = (self._space + held).rstrip(), ""
             yield from self._whole(last, held, last=True)

@@ -176,16 +176,17 @@ class Replying:
         """Begin a reply to a history, which becomes the conversation's; all or nothing. Called while idle."""
         options = resolve(settings.sampling, self._engine.sampling, model=self._engine.model)
         history, encoded = self._fitted(history, settings, how, options.max_tokens)
-        before = unfinished_character(history, self._engine.model.vocab) if how == "continue" else None
-        answering = Answering(encoded, settings, options, self._engine.model, before or b"")
+        goes_on = how == "continue"
+        unfinished = unfinished_character(history, self._engine.model.vocab) if goes_on else b""
+        answering = Answering(encoded, settings, options, self._engine.model, goes_on, unfinished)
         with ExitStack() as undo:
-            candidates = [self._candidate(index, answering, before, undo) for index in range(options.n or 1)]
+            candidates = [self._candidate(index, answering, undo) for index in range(options.n or 1)]
             undo.pop_all()
         turn = Turn(self._engine, candidates, how)
         self._history, self._turn, self._context_full = history, turn, False
         return turn
 
-    def _candidate(self, index: int, answering: Answering, before: bytes | None, undo: ExitStack) -> Candidate:
+    def _candidate(self, index: int, answering: Answering, undo: ExitStack) -> Candidate:
         engine, options, settings = self._engine, answering.options, answering.settings
         seed = None if options.seed is None else (options.seed + index) % (2**32 - 1)
         choice = answering.choice(seed, undo.callback)
@@ -200,7 +201,9 @@ class Replying:
             logprobs=options.logprobs is not None,
             transform=started(settings.output_transforms),
             response_format=settings.response_format,
-            before=before,
+            goes_on=answering.goes_on,
+            before=answering.before,
+            follows=answering.encoded.follows,
         )  # fmt: skip
         chooser = Chooser(choice.chain, grammar=choice.grammar, preselect=choice.preselect, n_top=options.logprobs)
         candidate.generation = engine.generate(

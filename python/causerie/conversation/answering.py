@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from causerie.chat.reply_grammar import ReplyGrammar, tools_grammar
-from causerie.chat.reply_reading import bytes_reader, preserved_ids
+from causerie.chat.generic_tools import GenericPrompt
+from causerie.chat.messages import Message
+from causerie.chat.reply_grammar import ReplyGrammar, answer_grammar, tools_grammar
+from causerie.chat.reply_reading import PlainReader, bytes_reader, is_plain, preserved_ids
 from causerie.chat.sampling_chain import sampling_chain
-from causerie.errors import UnsupportedError
+from causerie.chat.text_ids import text_ids
+from causerie.errors import TemplateError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from causerie.chat.chat_template import Prompt
     from causerie.chat.options import SamplingOptions
     from causerie.chat.prompt import Encoded
     from causerie.chat.reply_reading import BytesReader
@@ -22,6 +26,14 @@ if TYPE_CHECKING:
     from causerie.llama.model import Model
 
 __all__ = ["Answering"]
+
+
+def _is_read_as_text(prompt: Prompt) -> bool:
+    """Whether a reply that is nothing but a text is read as that text."""
+    try:
+        return prompt.parse("A text.") == Message("assistant", "A text.")
+    except TemplateError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,8 @@ class Answering:
         settings: of this call.
         options: all options of this call.
         model: the model.
-        begun: what of the reply is there already, for one that goes on.
+        goes_on: whether the reply goes on with the last message.
+        unfinished: the bytes of a character at the end of that message which are only its beginning.
 
     Raises:
         UnsupportedError: tools are offered together with a constraint on the text, or have to be called in a format of
@@ -44,7 +57,8 @@ class Answering:
     settings: Settings
     options: SamplingOptions
     model: Model
-    begun: bytes = b""
+    goes_on: bool = False
+    unfinished: bytes = b""
 
     def __post_init__(self) -> None:
         _ = self.grammar
@@ -54,7 +68,7 @@ class Answering:
         """What the reply has to follow."""
         offer, constraint = self.settings.offer, self.options.grammar
         if not offer.callable:
-            return ReplyGrammar(constraint) if constraint else None
+            return self._constraint(constraint) if constraint else self._without_calls
         if constraint:
             raise UnsupportedError(
                 "a reply cannot both call tools and follow a grammar or response_format: give one, or "
@@ -69,14 +83,49 @@ class Answering:
             )
         return found
 
+    def _constraint(self, gbnf: str) -> ReplyGrammar:
+        """What makes the text follow a grammar, and leaves the thinking before it free."""
+        prompt = self.encoded.prompt
+        if self.goes_on or is_plain(prompt):
+            return ReplyGrammar(gbnf)
+        of_schema = self.settings.schema_grammar()
+        found = answer_grammar(prompt, gbnf, of_schema) if of_schema else None
+        if found is None and self.settings.thinking is not True and _is_read_as_text(prompt):
+            return ReplyGrammar(gbnf)
+        if found is None:
+            raise UnsupportedError(
+                "this template's format has no place for a grammar or response_format: turn thinking off "
+                "(thinking=False), or give another template"
+            )
+        return found
+
+    @property
+    def _without_calls(self) -> ReplyGrammar | None:
+        """The grammar of a reply that must not call the tools it knows of, where the format has one."""
+        prompt = self.encoded.prompt
+        return ReplyGrammar(prompt.grammar) if isinstance(prompt, GenericPrompt) and prompt.grammar else None
+
+    def _grammar_begun(self) -> tuple[int, ...]:
+        """The beginning of the message that a grammar of calls has to have seen; a constraint is on the rest."""
+        if not self.goes_on or not self.settings.offer.callable:
+            return ()
+        ids = text_ids(self.model.vocab, self.encoded.begun or "", inside=True)
+        return self.encoded.begun_ids or tuple(ids)
+
     @cached_property
     def preserved(self) -> frozenset[int]:
         """Tokens whose text the reader has to see."""
         return preserved_ids(self.encoded.prompt, self.model.vocab)
 
+    @property
+    def before(self) -> tuple[tuple[int, ...], bytes]:
+        """What of the message is there already for a reader: ids and bytes; of a text only an unfinished character."""
+        return ((), self.unfinished) if self._is_text else (self.encoded.begun_ids, self._begun())
+
     def choice(self, seed: int | None, undo: Callable[[Callable[[], object]], object]) -> Choice:
         """Samplers for one candidate; ``undo`` is given what frees them."""
-        grammar = None if self.grammar is None else self.grammar.sampler(self.model.vocab)
+        begun = self._grammar_begun()
+        grammar = None if self.grammar is None else self.grammar.sampler(self.model.vocab, begun)
         if grammar is not None:
             undo(grammar.close)
         choice = sampling_chain(self.options, self.model, seed=seed, grammar=grammar)
@@ -86,11 +135,23 @@ class Answering:
 
     def reader(self) -> BytesReader:
         """What reads one candidate."""
-        offer = self.settings.offer
-        return bytes_reader(
-            self.encoded.prompt,
-            self.options.stop or (),
-            several=offer.parallel is not False,
-            check=offer.check if len(offer.tools) else None,
-            begun=self.begun,
+        offer, prompt, stops = self.settings.offer, self.encoded.prompt, self.options.stop or ()
+        if self._is_text:
+            return PlainReader(stops, prompt.stops, self.unfinished)
+        check = offer.check if len(offer.tools) else None
+        return bytes_reader(prompt, stops, several=offer.parallel is not False, check=check, begun=self._begun())
+
+    @property
+    def _is_text(self) -> bool:
+        """Whether it goes on with what is text and nothing else."""
+        return self.goes_on and (self.encoded.begun is None or is_plain(self.encoded.prompt))
+
+    def _begun(self) -> bytes:
+        """The beginning of the message, as its ids say it."""
+        if not self.encoded.begun_ids:
+            return (self.encoded.begun or "").encode("utf-8", "replace")
+        piece = self.model.vocab.piece
+        return b"".join(
+            piece(token, special=token in self.preserved, lstrip=int(not place))
+            for place, token in enumerate(self.encoded.begun_ids)
         )

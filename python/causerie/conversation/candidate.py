@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.chat.kept_ids import kept_ids
 from causerie.chat.messages import Message
+from causerie.chat.reply_reading import PlainReader
+from causerie.chat.whole_replies import Written, content_ids
 from causerie.conversation.reply import Chunk, Reply, Timings, TokenLogprob, Usage
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from causerie.chat.parsing import ReplyDelta
     from causerie.chat.reply_reading import BytesReader
     from causerie.chat.response_format import ResponseFormat
+    from causerie.conversation.history import Said
     from causerie.conversation.transforms import OutputTransform
     from causerie.engine import Generation
     from causerie.engine import Sequence as EngineSequence
@@ -37,7 +40,10 @@ class Candidate:
         logprobs: whether log-probabilities come with the tokens.
         transform: changes the text on its way out.
         response_format: reads a reply that was not cut off; None: there is nothing to read.
-        before: for a reply that goes on: bytes of a character that its last token left unfinished; None: a new reply.
+        goes_on: whether the message was begun before.
+        before: ids and bytes of its beginning, where a format is read; of a text, only the bytes of a character that it
+            left unfinished.
+        follows: what the template wrote before the reply.
     """
 
     def __init__(
@@ -51,7 +57,9 @@ class Candidate:
         logprobs: bool,
         transform: OutputTransform | None,
         response_format: ResponseFormat | None,
-        before: bytes | None = None,
+        goes_on: bool = False,
+        before: tuple[tuple[int, ...], bytes] = ((), b""),
+        follows: str = "",
     ) -> None:
         self.sequence = sequence
         self.generation: Generation
@@ -63,8 +71,11 @@ class Candidate:
         self._transform = transform
         self._format = response_format
         self._pieces: list[bytes] = []
-        self._before = before
+        self._goes_on = goes_on
+        self._before_ids, self._before = before
+        self._follows = follows
         self._shown: list[str] = []
+        self._thought: list[str] = []
         self._logprobs: list[TokenLogprob] | None = [] if logprobs else None
         self._flushing = threading.RLock()
         self._flushed = False
@@ -73,7 +84,7 @@ class Candidate:
     def token(self, chosen: Chosen) -> bool:
         """One more token, from the engine; True: it was the last that is wanted."""
         # Sentencepiece models begin an answer with a space.
-        first = not self._pieces and self._before is None
+        first = not self._pieces and not self._goes_on
         piece = self._vocab.piece(chosen.token, special=chosen.token in self._preserved, lstrip=int(first))
         self._pieces.append(piece)
         logprob = None
@@ -88,6 +99,8 @@ class Candidate:
             if delta.kind == "text":
                 self._emit(delta.text if self._transform is None else self._transform.feed(delta.text), logprob)
             else:
+                if delta.kind == "thinking":
+                    self._thought.append(delta.text)
                 self.chunks.append(
                     Chunk(delta.kind, delta.text, delta.tool_call, self._index, logprob, delta.index, delta.name)
                 )
@@ -132,13 +145,27 @@ class Candidate:
         return Message("assistant", reader.content, thinking=reader.thinking, tool_calls=reader.calls)
 
     def ids(self) -> tuple[int, ...]:
-        """The ids that say all of it."""
+        """The ids that say what `reader.raw` tells."""
         tokens, pieces = self.generation.tokens, self._pieces
-        if not self.reader.ended:
+        if self.reader.stop is None or not pieces:
             return tuple(tokens)
-        if self._before and pieces:
+        if self._before:
             pieces = [self._before + pieces[0], *pieces[1:]]
         return kept_ids(tokens, pieces, self.reader.raw, self._vocab)
+
+    def written(self) -> Said | None:
+        """How the model wrote the message."""
+        reader = self.reader
+        if isinstance(reader, PlainReader):
+            return self.ids() or None
+        known = (
+            None
+            if self._goes_on
+            else content_ids(self.generation.tokens, self._pieces, reader.content, reader.thinking)
+        )
+        if reader.cut_short or (self._goes_on and not self._before_ids):
+            return Written(known) if known else None
+        return Written(known, (*self._before_ids, *self.ids()), reader.raw, self._follows)
 
     def reply(self, message: Message | None, candidates: tuple[Reply, ...] = ()) -> Reply:
         """The finished reply."""
@@ -153,7 +180,7 @@ class Candidate:
             finish_reason="tool_calls" if calls and reason == "stop" else _reason(reason),
             usage=Usage(generation.n_prompt, generation.cached, generation.n_generated),
             timings=_timings(generation),
-            thinking=self.reader.thinking,
+            thinking="".join(self._thought),
             tool_calls=calls,
             logprobs=None if self._logprobs is None else tuple(self._logprobs),
             stop=self.reader.stop,

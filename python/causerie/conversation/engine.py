@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from causerie.chat.chat_template import ChatTemplate
 from causerie.chat.options import SamplingOptions
@@ -126,6 +126,7 @@ class Engine(TokenEngine):
         thinking: bool | None = None,
         replay_thinking: bool = False,
         tools: Iterable[ToolLike] = (),
+        tool_format: Literal["template", "generic"] = "template",
         max_tokens: int | None = None,
         overflow: Overflow = "error",
         input_transforms: str | InputTransform | Sequence[str | InputTransform] = (),
@@ -148,6 +149,8 @@ class Engine(TokenEngine):
             replay_thinking: whether the model is shown what it thought in earlier turns, where its template does so.
                 Otherwise it sees only what it thought since the last user message.
             tools: what the model may ask to be called: typed functions, `Tool`s or dicts in the OpenAI shape.
+            tool_format: "template": tools are offered and called as the model's template has it; "generic": in plain
+                text, for templates that take no tools.
             max_tokens: longest reply; short for the option of that name.
             overflow: what to do with a prompt that does not fit: "error", "trim" (drops the oldest turns), or a
                 function that is given the conversation, the pending message included, and returns the messages to go
@@ -185,9 +188,9 @@ class Engine(TokenEngine):
             history_transform=as_history_transform(history_transform),
             offer=ToolOffer(as_toolbox(tools)),
             replay_thinking=replay_thinking,
+            tool_format=tool_format,
         )
-        if len(settings.offer.tools):
-            settings.offer.require_support(settings.encoder.template.capabilities)
+        settings.require_support()
         if history.messages:
             # What the template refuses is refused here; the history transform waits for something to reply to.
             replace(settings, history_transform=None).encode(history)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from causerie.chat import validation
 from causerie.chat.messages import Message, as_messages
+from causerie.chat.whole_replies import Written
 from causerie.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["History", "examples_as_messages"]
 
-Ids = tuple[int, ...]
+Ids: TypeAlias = tuple[int, ...]
+Said: TypeAlias = Written | Ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,12 @@ class History:
 
     Attributes:
         messages: in order.
-        generated: for each of them the exact ids the model generated for its content, or None.
+        generated: for each of them how the model wrote it, or the exact ids it generated for its content, or None.
         head: so many messages at the start (system text and examples) stay when turns are dropped.
     """
 
     messages: tuple[Message, ...] = ()
-    generated: tuple[Ids | None, ...] = ()
+    generated: tuple[Said | None, ...] = ()
     head: int = 0
 
     @classmethod
@@ -39,7 +41,7 @@ class History:
         given = _checked(messages)
         return cls(given, (None,) * len(given), head)
 
-    def append(self, message: Message, ids: Ids | None = None) -> History:
+    def append(self, message: Message, ids: Said | None = None) -> History:
         """With one more message; a system text belongs to the head.
 
         Raises:
@@ -50,7 +52,7 @@ class History:
         head = 1 if message.role == "system" else self.head
         return History((*self.messages, message), (*self.generated, ids), head)
 
-    def with_last(self, message: Message, ids: Ids | None) -> History:
+    def with_last(self, message: Message, ids: Said | None) -> History:
         """With another last message."""
         return replace(self, messages=(*self.messages[:-1], message), generated=(*self.generated[:-1], ids))
 
@@ -111,15 +113,16 @@ class History:
         given = _checked(messages)
         pairs = tuple(zip(self.messages, self.generated, strict=True))
         same = {id(message): ids for message, ids in pairs}
-        alike = {(message.role, message.content): ids for message, ids in pairs if ids is not None}
-        generated = tuple(
-            same[id(message)] if id(message) in same else alike.get((message.role, message.content))
-            for message in given
-        )
+        alike = {_key(message): ids for message, ids in pairs if ids is not None}
+        generated = tuple(same[id(message)] if id(message) in same else alike.get(_key(message)) for message in given)
         head = self.head if given[: self.head] == self.messages[: self.head] else 0
         if not head and given and given[0].role == "system":
             head = 1
         return History(given, generated, head)
+
+
+def _key(message: Message) -> object:
+    return message.role, message.content, message.thinking, message.tool_calls
 
 
 def _checked(messages: Iterable[Message | Mapping[str, object]]) -> tuple[Message, ...]:

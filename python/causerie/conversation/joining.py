@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from causerie.chat.messages import Message
+from causerie.chat.reply_reading import PlainReader
 from causerie.chat.text_ids import text_ids
 from causerie.chat.utf8 import Utf8Assembler
+from causerie.chat.whole_replies import content_of
 
 if TYPE_CHECKING:
+    from causerie.conversation.candidate import Candidate
     from causerie.conversation.history import History, Ids
     from causerie.conversation.reply import Reply
     from causerie.conversation.turn import Turn
@@ -31,12 +34,12 @@ def joined(history: History, turn: Turn, vocab: Vocab) -> tuple[History, Reply]:
     said = first.message
     message: Message | None = None
     if turn.how == "continue":
-        history = _continued(history, said.text, first.ids(), vocab)
+        plain = isinstance(first.reader, PlainReader)
+        history = _continued(history, said.text, first.ids(), vocab) if plain else _gone_on(history, first)
         message = history.messages[-1]
     elif first.generation.tokens or said != Message("assistant") or first.generation.finish_reason == "stop":
         message = said
-        plain = not said.thinking and not said.tool_calls
-        history = history.append(message, (first.ids() or None) if plain else None)
+        history = history.append(message, first.written())
     reply = first.reply(message)
     if others:
         alternatives = [candidate.reply(candidate.message) for candidate in others]
@@ -44,9 +47,14 @@ def joined(history: History, turn: Turn, vocab: Vocab) -> tuple[History, Reply]:
     return history, reply
 
 
+def _gone_on(history: History, candidate: Candidate) -> History:
+    """With the last message gone on, and read as a whole."""
+    return history.with_last(candidate.message, candidate.written()) if candidate.generation.tokens else history
+
+
 def _continued(history: History, text: str, ids: Ids, vocab: Vocab) -> History:
     """With the last message gone on."""
-    last, known = history.messages[-1], history.generated[-1]
+    last, known = history.messages[-1], content_of(history.generated[-1])
     content = last.text
     if known is None:
         known = tuple(text_ids(vocab, content))
@@ -57,7 +65,7 @@ def _continued(history: History, text: str, ids: Ids, vocab: Vocab) -> History:
 
 def unfinished_character(history: History, vocab: Vocab) -> bytes:
     """The bytes at the end of the last message that are the beginning of a character only."""
-    ids = history.generated[-1]
+    ids = content_of(history.generated[-1])
     if ids is None or not history.messages[-1].text.endswith("\ufffd"):
         return b""
     assembler = Utf8Assembler()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.chat.content import as_content
 from causerie.chat.frozen_json import freeze
+from causerie.chat.generic_tools import encode_generic
 from causerie.chat.messages import Message, as_message
 from causerie.chat.option_checks import CHECKS, require_known
 from causerie.chat.options import SamplingOptions
@@ -15,6 +16,7 @@ from causerie.chat.response_format import as_response_format
 from causerie.chat.tool_call import set_field
 from causerie.chat.validation import without_old_thinking
 from causerie.conversation.tool_offer import ToolOffer, as_toolbox
+from causerie.errors import TemplateError, UnsupportedError
 
 if TYPE_CHECKING:
     from causerie.chat.chat_template import Prompt
@@ -31,7 +33,9 @@ __all__ = ["Settings"]
 _OFFER_OPTIONS = {
     "tools": "tools", "tool_choice": "choice", "parallel_tool_calls": "parallel", "validate_calls": "validate",
 }  # fmt: skip
-_PROMPT_OPTIONS = ("response_format", "template_kwargs", "thinking", "replay_thinking", *_OFFER_OPTIONS)
+_PROMPT_OPTIONS = (
+    "response_format", "template_kwargs", "thinking", "replay_thinking", "tool_format", *_OFFER_OPTIONS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Settings:
         template_kwargs: variables for the template.
         thinking: whether the model is to think; None: as the template has it.
         offer: the tools.
+        tool_format: how the model is told of tools and calls them: as its "template" does it, or in plain text,
+            "generic".
         replay_thinking: whether the model is shown what it thought in earlier turns.
         response_format: what the reply has to be, besides text.
         overflow: what to do with a prompt that does not fit.
@@ -61,8 +67,11 @@ class Settings:
     response_format: ResponseFormat | None = None
     offer: ToolOffer = field(default_factory=ToolOffer)
     replay_thinking: bool = False
+    tool_format: Literal["template", "generic"] = "template"
 
     def __post_init__(self) -> None:
+        if self.tool_format not in {"template", "generic"}:
+            raise ValueError(f'tool_format must be "template" or "generic", not {self.tool_format!r}')
         if not isinstance(self.replay_thinking, bool):
             raise TypeError(f"replay_thinking must be a bool, not {type(self.replay_thinking).__name__}")
         if not (self.thinking is None or isinstance(self.thinking, bool)):
@@ -124,33 +133,58 @@ class Settings:
             history = history.adopted(self.history_transform(history.messages))
         messages = history.messages if self.replay_thinking else without_old_thinking(history.messages)
         offer, template = self.offer, self.encoder.template
-        if len(offer.tools):
-            offer.require_support(template.capabilities)
-        several = template.capabilities["supports_parallel_tool_calls"] if offer.parallel is None else offer.parallel
         options: dict[str, Any] = {
             "template_kwargs": self.template_kwargs,
             "thinking": self.thinking,
-            "tool_choice": offer.mode,
-            "parallel_tool_calls": several and bool(len(offer.tools)),
+            "add_generation_prompt": add_generation_prompt,
+            "continue_last": continue_last,
         }
-        encoded = self.encoder.encode(
-            messages,
-            history.generated,
-            add_generation_prompt=add_generation_prompt,
-            continue_last=continue_last,
-            tools=offer.tools.to_list(),
-            **options,
-        )
-        if offer.only is None:
-            return encoded
-        return replace(encoded, prompt=self._narrowed(encoded.prompt, options))
+        self.require_support()
+        if self.tool_format == "generic":
+            return encode_generic(
+                self.encoder,
+                messages,
+                history.generated,
+                tools=offer.tools.to_list(),
+                callable_names=[tool.name for tool in offer.callable],
+                tool_choice=offer.mode,
+                parallel_tool_calls=offer.parallel is not False,
+                **options,
+            )
+        several = template.capabilities["supports_parallel_tool_calls"] if offer.parallel is None else offer.parallel
+        calling: dict[str, Any] = {"tool_choice": offer.mode, "parallel_tool_calls": several and bool(len(offer.tools))}
+        encoded = self.encoder.encode(messages, history.generated, tools=offer.tools.to_list(), **calling, **options)
+        return encoded if offer.only is None else replace(encoded, prompt=self._narrowed(encoded.prompt, calling))
 
-    def _narrowed(self, prompt: Prompt, options: Mapping[str, Any]) -> Prompt:
+    def require_support(self) -> None:
+        """Raise if the tools cannot be offered.
+
+        Raises:
+            UnsupportedError, SchemaError: as `ToolOffer.require_support`.
+        """
+        if len(self.offer.tools):
+            generic = self.tool_format == "generic"
+            self.offer.require_support(generic or self.encoder.template.capabilities["supports_tools"])
+
+    def schema_grammar(self) -> str:
+        """llama.cpp's grammar for replies whose text follows a schema; "": it has none for this template's format."""
+        kwargs = dict(self.template_kwargs)
+        try:
+            return self.encoder.template.apply(
+                [Message("user", "?")], thinking=self.thinking, response_schema={"type": "object"}, **kwargs
+            ).grammar
+        except (UnsupportedError, TemplateError):
+            return ""
+
+    def _narrowed(self, prompt: Prompt, calling: Mapping[str, Any]) -> Prompt:
         """The prompt with the grammar and the parser for the one tool that has to be called; all are told of."""
-        kwargs = options["template_kwargs"]
-        given = {**kwargs, **{name: value for name, value in options.items() if name != "template_kwargs"}}
-        tools = [tool.to_dict() for tool in self.offer.callable]
-        only = self.encoder.template.apply([Message("user", "?")], tools=tools, **given)
+        only = self.encoder.template.apply(
+            [Message("user", "?")],
+            tools=[tool.to_dict() for tool in self.offer.callable],
+            thinking=self.thinking,
+            **calling,
+            **self.template_kwargs,
+        )
         return replace(
             prompt,
             grammar=only.grammar,

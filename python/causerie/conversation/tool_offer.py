@@ -95,16 +95,17 @@ class ToolOffer:
             path = getattr(error, "path", "$")
             raise ToolError(f"the model's call: {error}", tool=call.name, path=path, call=call) from error
 
-    def require_support(self, capabilities: Mapping[str, bool]) -> None:
-        """Raise if the tools cannot be offered with a template of these capabilities.
+    def require_support(self, takes_tools: bool) -> None:
+        """Raise if the tools cannot be offered.
+
+        Args:
+            takes_tools: whether the template can tell a model about them.
 
         Raises:
             UnsupportedError: it takes no tools; or calls cannot be checked, as jsonschema is not installed.
             SchemaError: a tool's raw schema is none.
         """
-        if not len(self.tools):
-            return
-        if not capabilities["supports_tools"]:
+        if not takes_tools:
             raise UnsupportedError(
                 "this chat template takes no tools: give another one, as engine.conversation(template=...), or tell "
                 'the model of the tools in plain text, with tool_format="generic"'
