@@ -17,7 +17,23 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from.md"
 _ROW = re.compile(r"^\| `(?P<theirs>[^`]+)` \| (?:`(?P<ours>[^`]+)`|(?P<none>—)) \| (?P<note>.*)\|$")
 _LOOP = re.compile(r"(?:async )?for (\w+) in ")
 
-Names = dict[str, Any]
+
+class Names:
+    """What rows speak of, by name; what only some do is made when it is asked for."""
+
+    def __init__(self, values: dict[str, Any], makers: dict[str, Callable[[], Any]]) -> None:
+        self.values = values
+        self._makers = makers
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.values and name in self._makers:
+            self.values[name] = self._makers[name]()
+        return self.values[name]
+
+    def of(self, code: str) -> dict[str, Any]:
+        """Those that occur in it."""
+        words = set(re.findall(r"\w+", code)) & (self.values.keys() | self._makers.keys())
+        return {word: self[word] for word in words}
 
 
 def table(heading: str) -> dict[str, str | None]:
@@ -35,7 +51,7 @@ def value_of(code: str, names: Names) -> Any:
     """What a row's code gives: a loop, all that it goes through; an exception, if it raises."""
     if loop := _LOOP.match(code):
         code = f"[{loop[1]} {code}]"
-    space = dict(names)
+    space = names.of(code)
     exec(f"async def row():\n{textwrap.indent(f'return {code}', '    ')}", space)
     return asyncio.run(space["row"]())
 

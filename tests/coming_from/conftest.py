@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from coming_from_rows import Names
 
 import causerie
 from causerie import Engine, Message, ToolCall, llama, models
@@ -23,6 +24,7 @@ GREEDY = {"max_tokens": 4, "temperature": 0}
 MESSAGES = (Message("system", "Be brief."), Message("user", "Hi."), Message("assistant", "Hello."))
 TEMPLATES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models" / "templates"
 TOOLED = (TEMPLATES / "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use.jinja").read_text("utf-8")
+CALLING = Message("assistant", tool_calls=(ToolCall("c1", "weather"),))
 JINJA = "{{ mood }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 SCHEMA = {"enum": ["yes", "no"]}
 
@@ -43,32 +45,47 @@ def engine(smollm2_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def names(engine: Engine, smollm2_path: Path) -> Iterator[dict[str, Any]]:
-    context = llama.Context(engine.model, n_ctx=128, n_threads=1)
+def names(engine: Engine, smollm2_path: Path) -> Iterator[Names]:
+    """Conversations and contexts are made when a row speaks of them."""
+    made = Names(
+        {
+            **MODULES,
+            **PUBLIC,
+            "engine": engine,
+            "function": function,
+            "jinja": JINJA,
+            "messages": MESSAGES,
+            "model": engine.model,
+            "path": smollm2_path,
+            "schema": SCHEMA,
+            "tooled": TOOLED,
+            "weather": weather,
+        },
+        {
+            "aided": lambda: engine.conversation(template=TOOLED),
+            "asked": lambda: engine.conversation(messages=MESSAGES[:2]),
+            "asking": lambda: engine.conversation(messages=[MESSAGES[1], CALLING]),
+            "batch": one_token,
+            "blank": engine.conversation,
+            "chat": lambda: engine.conversation(messages=MESSAGES),
+            "context": lambda: three_tokens(engine.model),
+        },
+    )
+    yield made
+    if "context" in made.values:
+        made["context"].close()
+
+
+def one_token() -> llama.Batch:
+    batch = llama.Batch(8)
+    batch.add(13, 3, output=True)
+    return batch
+
+
+def three_tokens(model: llama.Model) -> llama.Context:
+    """A context in which three tokens are evaluated."""
+    context = llama.Context(model, n_ctx=128, n_threads=1)
     batch = llama.Batch(8)
     batch.add_sequence(np.array([10, 11, 12], np.int32), pos0=0, seq=0)
     context.decode(batch)
-    batch.clear()
-    batch.add(13, 3, output=True)
-    asking = [MESSAGES[1], Message("assistant", tool_calls=(ToolCall("c1", "weather"),))]
-    yield {
-        "aided": engine.conversation(template=TOOLED),
-        "asked": engine.conversation(messages=MESSAGES[:2]),
-        "asking": engine.conversation(messages=asking),
-        "batch": batch,
-        "blank": engine.conversation(),
-        "chat": engine.conversation(messages=MESSAGES),
-        "context": context,
-        "engine": engine,
-        "jinja": JINJA,
-        "messages": MESSAGES,
-        "model": engine.model,
-        "path": smollm2_path,
-        "schema": SCHEMA,
-        "function": function,
-        "tooled": TOOLED,
-        "weather": weather,
-        **MODULES,
-        **PUBLIC,
-    }
-    context.close()
+    return context

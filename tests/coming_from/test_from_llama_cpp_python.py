@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from coming_from_rows import chunks, closed, embeds, engine, equals, ids, is_a, reply, table, told, value_of
+from coming_from_rows import Names, chunks, closed, embeds, engine, equals, ids, is_a, reply, table, told, value_of
 
 ROWS = table("llama-cpp-python")
 
 
-def a_value(found: Any, names: dict[str, Any]) -> bool:
+def a_value(found: Any, names: Names) -> bool:
     return found in {"yes", "no"}
 
 
@@ -57,5 +57,5 @@ def test_every_row_is_checked() -> None:
 
 
 @pytest.mark.parametrize("theirs", CHECKS)
-def test_row(theirs: str, names: dict[str, Any]) -> None:
+def test_row(theirs: str, names: Names) -> None:
     assert CHECKS[theirs](value_of(str(ROWS[theirs]), names), names)

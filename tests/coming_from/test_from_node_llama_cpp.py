@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from coming_from_rows import (
+    Names,
     chunks,
     closed,
     conversation,
@@ -76,5 +77,5 @@ def test_every_row_is_checked() -> None:
 
 
 @pytest.mark.parametrize("theirs", CHECKS)
-def test_row(theirs: str, names: dict[str, Any]) -> None:
+def test_row(theirs: str, names: Names) -> None:
     assert CHECKS[theirs](value_of(str(ROWS[theirs]), names), names)
