@@ -21,7 +21,7 @@ from causerie.llama.device import devices as all_devices
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ModelFile", "inspect", "may_offload", "opened_stream", "replaced"]
+__all__ = ["ModelFile", "has_descriptor", "inspect", "may_offload", "opened_stream", "replaced"]
 
 _SPLIT_NAME = re.compile(r"^(?P<stem>.*)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
@@ -36,6 +36,11 @@ class ModelFile:
     paths: tuple[Path, ...]
     stream: IO[bytes] | None
     position: int = 0
+
+    @property
+    def all_paths(self) -> list[Path]:
+        """All files of a split model, also those that llama.cpp finds by itself; none for a file object."""
+        return _siblings(self.paths[0]) if len(self.paths) == 1 else [*self.paths]
 
     @contextmanager
     def opened(self) -> Iterator[tuple[tuple[Path, ...], Any]]:
@@ -54,9 +59,7 @@ def opened_stream(source: IO[bytes]) -> Iterator[Any]:
     A file object without a descriptor (`io.BytesIO`) is copied into a temporary file first.
     """
     position = source.tell()
-    try:
-        fd = source.fileno()
-    except (AttributeError, OSError, io.UnsupportedOperation):
+    if not has_descriptor(source):
         import shutil
         import tempfile
 
@@ -67,6 +70,7 @@ def opened_stream(source: IO[bytes]) -> Iterator[Any]:
             with opened_stream(copy) as stream:
                 yield stream
         return
+    fd = source.fileno()
     if hasattr(source, "flush"):
         source.flush()
     os.lseek(fd, position, os.SEEK_SET)  # a buffered reader's descriptor is ahead of its position
@@ -78,6 +82,15 @@ def opened_stream(source: IO[bytes]) -> Iterator[Any]:
     finally:
         lib.causerie_file_close(stream)
         source.seek(position)
+
+
+def has_descriptor(source: IO[bytes]) -> bool:
+    """Whether a file object is a file of the system's."""
+    try:
+        source.fileno()
+    except (AttributeError, OSError, io.UnsupportedOperation):
+        return False
+    return True
 
 
 def _refused(name: str, size: int | None, reason: str) -> ModelLoadError:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from causerie.errors import StateError
+from causerie.files.replacing import replacing, write_all
 from causerie.llama import _state_format as form
 
 __all__ = ["read", "write"]
@@ -17,35 +17,8 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
     Raises:
         OSError: the folder or the disk refused.
     """
-    target = Path(os.path.realpath(path))  # through a link, to the file that it names
-    temporary = target.with_name(f".causerie-{os.urandom(8).hex()}.tmp")
-    try:
-        with temporary.open("xb", buffering=0) as file:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name itself survive a power failure, where the system lets folders be opened."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        return
-    finally:
-        os.close(descriptor)
+    with replacing(path) as file:
+        write_all(file, data)
 
 
 def read(path: str | os.PathLike[str]) -> bytearray:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import json
 import struct
 import sys
-import weakref
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from causerie.llama.context import Context
-    from causerie.llama.model import Model
 
 __all__ = ["PREFIX_SIZE", "Blob", "Header", "Writer", "announced_size", "facts", "parse", "tokens"]
 
@@ -190,29 +188,13 @@ def _llama_commit() -> str:
     return str(info["llama_commit"])[:12]
 
 
-_fingerprints: weakref.WeakKeyDictionary[Model, str] = weakref.WeakKeyDictionary()
-
-
-def fingerprint(model: Model) -> str:
-    """A name for a model's content that does not depend on its path: metadata and sizes, not the weights themselves."""
-    found = _fingerprints.get(model)
-    if found is None:
-        sizes = [
-            model.n_params, model.size, model.n_layer, model.n_embd, model.n_head, model.n_head_kv, model.n_ctx_train,
-            model.n_vocab,
-        ]  # fmt: skip
-        content = json.dumps([sizes, sorted(model.metadata.items())]).encode()
-        found = _fingerprints[model] = f"{model.desc} {_digest(content).hex()}"
-    return found
-
-
 def facts(context: Context, params: Any) -> dict[str, Any]:
     """What cached keys and values depend on besides the tokens; `params` are the context's llama_context_params."""
     model = context.model
     found: dict[str, Any] = {name: getattr(params, name) for name in _PARAMS}
     found["llama_cpp"] = _llama_commit()
     found["byteorder"] = sys.byteorder
-    found["model"] = fingerprint(model)
+    found["model"] = f"{model.desc} {model.fingerprint}"
     if not model.is_recurrent:
         found["type_k"] = ffi.string(lib.ggml_type_name(params.type_k)).decode()
         found["type_v"] = ffi.string(lib.ggml_type_name(params.type_v)).decode()
