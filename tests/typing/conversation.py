@@ -12,7 +12,7 @@ import causerie
 from causerie import Chunk, Conversation, Engine, Message, Reply, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
 
 def talking() -> None:
@@ -70,6 +70,15 @@ class Shout:
         return "!"
 
 
+def by_chunks(chunks: Iterator[str]) -> Iterator[str]:
+    yield from chunks
+
+
+async def by_awaited_chunks(chunks: AsyncIterator[str]) -> AsyncIterator[str]:
+    async for chunk in chunks:
+        yield chunk
+
+
 def extended(engine: Engine) -> None:
     chat = engine.conversation(
         messages=[{"role": "user", "content": "Hi."}, Message("assistant", "Hello.")],
@@ -79,12 +88,22 @@ def extended(engine: Engine) -> None:
         history_transform=lambda messages: messages[-3:],
     )
     engine.conversation(output_transform=lambda: causerie.KeywordRemover("User:"))
+    engine.conversation(output_transform=[causerie.PatternRedactor("a+"), Shout, by_chunks, by_awaited_chunks, "name"])
+    engine.conversation(input_transforms="name", history_transform="name", output_transform=by_awaited_chunks)
+    engine.conversation(template=causerie.RolePrefix("Ada", "Bob"))
+    causerie.register_transform("name", Shout)
+    assert_type(list(causerie.transformed(["a"], by_chunks)), list[str])
+    assert_type(causerie.RolePrefix().to_text(chat.messages), str)
+    assert_type(chat.to_json(), str)
+    chat.export("talk.html")
+    chat.export("talk", "markdown")
     chat.send([{"type": "text", "text": "Hi."}], samplers=[sharpened])
 
 
 def wrong_uses(engine: Engine, chat: Conversation) -> None:
     engine.conversation(overflow="shift")  # type: ignore[arg-type]
     engine.conversation(output_transform=str)  # type: ignore[arg-type]
+    chat.export("talk", "pdf")  # type: ignore[arg-type]
     chat.send(3)  # type: ignore[arg-type]
     chat.messages.append(3)  # type: ignore[attr-defined]
     chat.send("x").text = "y"  # type: ignore[misc]

@@ -12,6 +12,7 @@ from causerie.chat.messages import Message, as_message
 from causerie.conversation._talking import Talking
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from causerie.chat.content import ContentLike
     from causerie.conversation.engine import Engine
+    from causerie.conversation.export import ExportFormat
     from causerie.conversation.history import History
     from causerie.conversation.reply import Report
     from causerie.conversation.settings import Settings
@@ -180,6 +182,24 @@ class Conversation(Talking):
     def to_json(self, *, indent: int | None = None) -> str:
         """The messages as JSON text in the OpenAI shape, for `Message.list_from_json`."""
         return Message.list_to_json(self.messages, indent=indent)
+
+    def export(self, path: str | os.PathLike[str], format: ExportFormat | None = None) -> None:  # noqa: A002
+        """Write the messages for people: as Markdown, or as an HTML page that needs nothing else.
+
+        Thinking and tool calls are folded; what is said cannot become HTML. A file of that name is replaced in one
+        step.
+
+        Args:
+            path: where to; ".md" and ".html" tell the format.
+            format: "markdown" or "html", for other names.
+
+        Raises:
+            ValueError: no such format, or the path tells none.
+            OSError: it cannot be written; a file that was there is as it was.
+        """
+        from causerie.conversation.export import export
+
+        export(path, self.messages, title=self.name, format=format)
 
     def _repr_html_(self) -> str:
         """The messages, and the figures of the last reply, for notebooks."""
