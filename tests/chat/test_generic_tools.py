@@ -12,6 +12,7 @@ from prompt_cases import ATTACK, CHATML, SHIPPED, controls, holds, made
 
 from causerie.chat import Message, ToolCall
 from causerie.chat.generic_tools import encode_generic, generic_messages
+from causerie.chat.whole_replies import Written
 from causerie.errors import UnsupportedError
 from causerie.llama import Model
 
@@ -83,6 +84,19 @@ class TestMessages:
         plain, own = generic_messages([*HISTORY, Message("assistant", "Cold.")], ids, tools=TOOLS)
         assert len(plain) == len(own)
         assert own == (None, None, (1, 2), None, (3,))
+
+    def test_calls_stand_there_as_the_model_wrote_them_if_that_is_all_it_wrote(self) -> None:
+        raw = 'Let me see.\n\n{"tool_calls": [{"name": "clock",  "arguments": {}}]}'
+        message = Message("assistant", "Let me see.", tool_calls=(ToolCall("a", "clock"),))
+        canonical = 'Let me see.\n{"tool_calls": [{"name": "clock", "arguments": {}}]}'
+        for text, whole, expected in [
+            (raw, (1, 2), (raw, (1, 2))),
+            (raw[:-2] + ', {"name": "cl', (1, 2), (canonical, None)),  # broken off
+            ("<think>Hm.</think>" + raw, (1, 2), (canonical, None)),
+            ("", (), (canonical, None)),
+        ]:
+            (plain,), (own,) = generic_messages([message], [Written((7,), whole, text)])
+            assert (plain.text, own) == expected
 
     def test_a_history_without_tools_is_left_alone(self) -> None:
         assert generic_messages([QUESTION])[0] == (QUESTION,)

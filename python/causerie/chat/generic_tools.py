@@ -96,19 +96,22 @@ def generic_messages(
             continue
         for message, own in group:
             calls.update({call.id: (number, call.name) for number, call in enumerate(message.tool_calls)})
-            if message.tool_calls:
-                message = replace(message, content=_calls_text(message), tool_calls=())  # noqa: PLW2901
-                own = own._replace(ids=None) if isinstance(own, Written) else own  # noqa: PLW2901 - they lack the calls
-            found.append((message, own))
+            found.append(_plain_calls(message, own) if message.tool_calls else (message, own))
     if tools:
         _instruct(found, _instruction(tools), system_role=system_role)
     return tuple(message for message, _ in found), tuple(own for _, own in found)
 
 
-def _calls_text(message: Message) -> str:
-    calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
-    text = json.dumps({"tool_calls": calls}, ensure_ascii=False)
-    return f"{message.text}\n{text}" if message.text else text
+def _plain_calls(message: Message, own: Ids | None) -> tuple[Message, Ids | None]:
+    """An assistant's message with its calls as text: as the model wrote it, if that says the same and no more."""
+    calls = {"tool_calls": [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]}
+    said, text = message.text, json.dumps(calls, ensure_ascii=False)
+    text = f"{said}\n{text}" if said else text
+    if not isinstance(own, Written):
+        return replace(message, content=text, tool_calls=()), own
+    if own.whole and own.text.startswith(said) and _read(own.text[len(said) :]) == calls:
+        return replace(message, content=own.text, tool_calls=()), own.whole
+    return replace(message, content=text, tool_calls=()), None
 
 
 def _results_text(results: Iterable[Message], calls: Mapping[str, tuple[int, str]]) -> str:
@@ -122,10 +125,16 @@ def _results_text(results: Iterable[Message], calls: Mapping[str, tuple[int, str
 
 
 def _value(text: str) -> Any:
+    found = _read(text)
+    return text if found is None and text != "null" else found
+
+
+def _read(text: str) -> Any:
+    """The value of JSON text; None for other text."""
     try:
         return freeze(json.loads(text))
     except (ValueError, RecursionError):
-        return text
+        return None
 
 
 def _instruction(tools: Sequence[Mapping[str, Any]]) -> str:
