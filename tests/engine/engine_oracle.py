@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from causerie.errors import CauserieError
+from causerie.errors import CacheFullError, CauserieError
 from causerie.llama import Batch, Chooser, Context, Sampler
 from causerie.llama.step import Chosen, Step
 
@@ -131,7 +131,8 @@ def check_slots(engine: TokenEngine, *, idle: bool) -> None:
         assert len(holders) + pool.free + pool.garbage == pool.size
         parking = cache.saved.parking
         assert parking.used == sum(len(p.data) for p in parking._kept) <= parking.budget
-        assert all(p.users > 0 for p in parking._kept)
+        assert parking.disk_used == sum(p.size for p in parking._on_disk) <= parking.disk_budget
+        assert all(p.users > 0 and p.kept for p in (*parking._kept, *parking._on_disk))
         if idle:
             assert not engine._scheduler.unfinished()
             assert not engine._scheduler._placing._stops
@@ -175,9 +176,8 @@ class Program:
         """Do so many, and judge each."""
         try:
             for _ in range(operations):
-                self.random.choices([self.generate, self.fork, self.close_one, self.new, self.drop], [10, 2, 1, 2, 1])[
-                    0
-                ]()
+                operations_there_are = [self.generate, self.fork, self.close_one, self.new, self.drop, self.carry]
+                self.random.choices(operations_there_are, [10, 2, 1, 2, 1, 2])[0]()
         except BaseException as error:
             error.add_note("after: " + "; ".join(self.history[-40:])) if hasattr(error, "add_note") else None
             raise
@@ -210,6 +210,23 @@ class Program:
                     self.close_one()
                 self.actors.append(Actor(self.engine.fork(parent.sequence), parent.ids[:]))
             self.history.append("fork")
+
+    def carry(self) -> None:
+        """What one holds is taken out, and put in as another one."""
+        if self.actors:
+            actor = self.random.choice(self.actors)
+            ids = actor.ids[: self.random.choice([len(actor.ids), self.random.randint(0, len(actor.ids))])]
+            state = self.engine.take_state(actor.sequence, ids)
+            self.history.append(f"carry {len(ids)}: {state}"[:40])
+            if state is None:
+                return
+            assert list(state.ids) == ids[: len(state)]
+            if len(self.actors) >= self.most:
+                self.close_one()
+            try:
+                self.actors.append(Actor(self.engine.put_state(state), list(state.ids)))
+            except CacheFullError:
+                self.history.append("full")
 
     def prompt(self, actor: Actor) -> list[int]:
         """What the actor says next."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,6 @@ from causerie.llama import Chooser, Model, Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SEEDS = int(os.environ.get("CAUSERIE_ORACLE_SEEDS", "3"))
 
@@ -47,7 +48,18 @@ def options(seed: int) -> dict[str, object]:
 def judge(
     model: Model, reference: Reference, seed: int, words: list[int], operations: int, longest: int, **more: str
 ) -> None:
-    with watch(TokenEngine(model, n_threads=1, **options(seed), **more)) as engine:  # type: ignore[arg-type]
+    chosen = options(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        if seed % 2:
+            chosen = {**chosen, "parking_bytes": 200_000, "parking_folder": folder, "parking_disk_bytes": 3_000_000}
+        _judge(TokenEngine(model, n_threads=1, **chosen, **more), reference, seed, words, operations, longest)  # type: ignore[arg-type]
+        assert not list(Path(folder).iterdir())
+
+
+def _judge(
+    engine: TokenEngine, reference: Reference, seed: int, words: list[int], operations: int, longest: int
+) -> None:
+    with watch(engine):
         threads = random.Random(seed).choice([1, 3])
         programs = [Program(engine, reference, seed * 10 + i, words, longest) for i in range(threads)]
         run_programs(programs, operations // threads)

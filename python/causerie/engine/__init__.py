@@ -3,6 +3,7 @@
 from causerie.engine.engine import TokenEngine
 from causerie.engine.generation import FinishReason, Generation, TokenSink
 from causerie.engine.sequence import Sequence
+from causerie.engine.sequence_state import SequenceState
 from causerie.engine.stats import CacheEntry, CacheMap, EngineStats
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "FinishReason",
     "Generation",
     "Sequence",
+    "SequenceState",
     "TokenEngine",
     "TokenSink",
 ]

@@ -199,7 +199,7 @@ class Cache:
         owner.slot = None
 
     def _park(self, owner: Sequence, slot: Slot) -> None:
-        if owner.closed or len(slot.held) < _FEW or not self.saved.parking.budget:
+        if owner.closed or len(slot.held) < _FEW or self.saved.parking.closed:
             return
         if self.can_share and self.pool.private(slot.cells) < _FEW:
             return  # it comes back from the one it shares with
@@ -230,7 +230,7 @@ class Cache:
         slot.used, slot.busy = self.clock, True
         if source is slot or source is None or not self.can_share or not source.held:
             elsewhere = 0
-        if saved is None or saved.data is None:  # to make room, it may have been dropped
+        if saved is None or not saved.kept:  # to make room, it may have been dropped
             saved_length = 0
         most = max(here, elsewhere, saved_length)
         if here + _FEW > most:
@@ -277,7 +277,7 @@ class Cache:
         """Let the slot hold a saved state, cut to a length; nothing, where that fails."""
         self.empty(slot)
         if self.make_room(len(saved.ids) + reserved) and self.saved.load(slot, saved):
-            slot.held = saved.ids[:]
+            slot.held = [*saved.ids]
             slot.cells = self.pool.take(len(slot.held))
             self.cut(slot, length)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import fspath
 from typing import TYPE_CHECKING, Any
 
 from causerie.errors import UnsupportedError
@@ -9,9 +10,11 @@ from causerie.llama.context import Context
 from causerie.llama.device import devices
 
 if TYPE_CHECKING:
+    import os
+
     from causerie.llama.model import Model
 
-__all__ = ["open_context"]
+__all__ = ["open_context", "resolved"]
 
 _N_CTX = 8192
 _MANY_RESIDENT = 32
@@ -19,6 +22,13 @@ _FEW_RESIDENT = 8  # where each costs a state of its own
 _EXACT_UBATCH = 48  # ggml's CPU backend computes attention of 64 tokens and more in tiles, so in another order
 # llama.cpp stops at an internal check when it evaluates several sequences of these together.
 _ONE_AT_A_TIME = frozenset({"plamo2"})
+
+
+def resolved(name: str | os.PathLike[str]) -> str:
+    """The path of a model by any of its names; fetched if it has to be."""
+    from causerie import models
+
+    return fspath(models.resolve(name))
 
 
 def open_context(

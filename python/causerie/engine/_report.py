@@ -33,6 +33,7 @@ def gather_stats(
         resident=sum(slot.owner is not None and bool(slot.held) for slot in cache.slots),
         parked=len(parking),
         parked_bytes=parking.used,
+        parked_disk_bytes=parking.disk_used,
         running=sum(g.placed for g in unfinished),
         queued=sum(not g.placed for g in unfinished),
         steps=counters.steps,

@@ -1,4 +1,4 @@
-"""States of sequences in RAM: of those that left the context, and of those that may have to go back."""
+"""States of sequences outside the context: of those that left the context, and of those that may have to go back."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Saved:
         try:
             if not self.parking.fits(self._state.seq_size(slot.id)):
                 return None
-            data = self._state.seq_get(slot.id, checksum=False)
+            data = self._state.seq_buffer(slot.id)
         except (CauserieError, MemoryError):
             return None
         return self.parking.keep(slot.held[:], data)
 
     def park(self, owner: Sequence, slot: Slot) -> None:
         """The owner leaves the slot, and wants to come back."""
-        if owner.parked is not None and owner.parked.data is not None and owner.parked.ids == slot.held:
+        if owner.parked is not None and owner.parked.kept and owner.parked.ids == slot.held:
             return
         self.forget_parked(owner)
         owner.parked = self._keep(slot)
@@ -51,9 +51,9 @@ class Saved:
     def checkpoint(self, sequence: Sequence, keep: int) -> None:
         """Save the state as it is now, for memories that cannot go back by themselves."""
         slot = sequence.slot
-        if self._can_cut or slot is None or not slot.held or not self.parking.budget:
+        if self._can_cut or slot is None or not slot.held or self.parking.closed:
             return
-        if any(saved.data is not None and saved.ids == slot.held for saved in sequence.checkpoints):
+        if any(saved.kept and saved.ids == slot.held for saved in sequence.checkpoints):
             return
         saved = self._keep(slot)
         if saved is not None:
@@ -82,7 +82,7 @@ class Saved:
         """The longest prefix of the ids that a saved state of the sequence gives."""
         best: tuple[int, Parked | None] = (0, None)
         for saved in (sequence.parked, *sequence.checkpoints):
-            if saved is not None and saved.data is not None:
+            if saved is not None and saved.kept:
                 n = min(common_prefix_length(saved.ids, ids), limit)
                 if n > best[0] and (self._can_cut or n == len(saved.ids)):
                     best = n, saved
@@ -90,10 +90,11 @@ class Saved:
 
     def load(self, slot: Slot, saved: Parked) -> bool:
         """Put a saved state into the memory of an empty slot; False: the memory holds nothing there."""
-        if saved.data is None:
+        data = self.parking.read(saved)
+        if data is None:
             return False
         try:
-            self._state.seq_set(slot.id, saved.data)
+            self._state.seq_set(slot.id, data)
         except (CauserieError, MemoryError):
             self._memory.seq_rm(slot.id)
             return False

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from causerie.engine._cache import Cache
 from causerie.engine._counters import Counters
 from causerie.engine._leadership import Leadership, weakly
-from causerie.engine._opening import open_context
+from causerie.engine._opening import open_context, resolved
 from causerie.engine._pace import Pace
 from causerie.engine._parking import Parking
+from causerie.engine._parking_folder import ParkingFolder
 from causerie.engine._report import gather_map, gather_stats
 from causerie.engine._scheduler import Scheduler
+from causerie.engine._states import CarriesStates
 from causerie.engine.generation import Generation
 from causerie.engine.sequence import Sequence
 from causerie.errors import BusyError, ClosedError, ContextOverflowError, NativeError
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["TokenEngine"]
 
 
-class TokenEngine:
+class TokenEngine(CarriesStates):
     """Evaluates any number of sequences together in one context. Every method may be called from any thread.
 
     Args:
@@ -50,13 +52,18 @@ class TokenEngine:
             is shared.
         swa_full: as for `llama.Context`; False saves memory with models that have a sliding window, and costs
             evaluating again whatever is taken back.
-        parking_bytes: RAM for the state of sequences that left the context; beyond it they are evaluated again.
+        parking_bytes: RAM for the state of sequences that left the context; beyond it they go to `parking_folder`, or
+            are evaluated again.
+        parking_folder: where a private folder is made for them, which is removed with the engine (after a crash, by the
+            next one that is given the same); None: none.
+        parking_disk_bytes: what may be in there.
         stretch: while answers run, a step that also evaluates prompts takes at most about so many times as long as one
             without.
         context: further options of `llama.Context`.
 
     Raises:
         ModelLoadError, OutOfMemoryError, ValueError: as `llama.Model` and `llama.Context`.
+        OSError: there can be no parking folder.
         UnsupportedError: the model does not generate text from text (encoders, embedding and diffusion models).
     """
 
@@ -72,17 +79,19 @@ class TokenEngine:
         kv_unified: bool = True,
         swa_full: bool = True,
         parking_bytes: int = 1 << 30,
+        parking_folder: str | os.PathLike[str] | None = None,
+        parking_disk_bytes: int = 8 << 30,
         stretch: float = 2.2,
         model_options: dict[str, Any] | None = None,
         **context: Any,
     ) -> None:
         if not stretch > 1:
             raise ValueError(f"stretch must be more than 1, not {stretch}")
-        if parking_bytes < 0:
-            raise ValueError(f"parking_bytes must not be negative, not {parking_bytes}")
+        folder = None if parking_folder is None else ParkingFolder(parking_folder)
+        parking = Parking(parking_bytes, folder, parking_disk_bytes)
         self._pid = os.getpid()
         self._owns_model = not isinstance(model, Model)
-        self.model = model if isinstance(model, Model) else Model(_resolved(model), **(model_options or {}))
+        self.model = model if isinstance(model, Model) else Model(resolved(model), **(model_options or {}))
         try:
             self._context = open_context(
                 self.model,
@@ -104,7 +113,7 @@ class TokenEngine:
         self._numbers = count()
         self._sequences: weakref.WeakSet[Sequence] = weakref.WeakSet()
         self._counters = Counters()
-        self._cache = Cache(self._context, Parking(parking_bytes))
+        self._cache = Cache(self._context, parking)
         self._leadership = Leadership(weakly(self._step), weakly(self._interrupt))
         self._scheduler = Scheduler(
             self._context,
@@ -337,9 +346,3 @@ class TokenEngine:
         with self._leadership.between_steps():
             self.require_open()
             return gather_map(self._cache)
-
-
-def _resolved(name: str | os.PathLike[str]) -> str:
-    from causerie import models
-
-    return os.fspath(models.resolve(name))

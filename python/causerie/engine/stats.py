@@ -15,8 +15,8 @@ class EngineStats:
         cells, cells_used, cells_shared, cells_free: KV cells; shared ones are held by several sequences.
         sequences: those that are open.
         resident: open sequences that are in the context now.
-        parked: saved states in RAM, checkpoints included.
-        parked_bytes: what they take.
+        parked: saved states in RAM or on disk, checkpoints included.
+        parked_bytes, parked_disk_bytes: what they take in RAM and on disk.
         running, queued: generations that have a place in the context, and that wait for one.
         steps: evaluations so far.
         tokens: tokens evaluated so far, prompts and answers.
@@ -24,7 +24,7 @@ class EngineStats:
         prompt_tokens, cached_tokens: of all prompts so far, and those of them that were in the cache.
         hit_rate: cached_tokens / prompt_tokens; 0.0 before the first prompt.
         preempted: times a generation had to leave the context to let an older one go on.
-        parkings, restorations: times a sequence left the context to RAM, and came back from there.
+        parkings, restorations: times a sequence left the context to RAM or disk, and came back from there.
         compactions: times the cells were moved together, so that freed ones could be used again.
         largest_step, mean_step: tokens in one evaluation: ever, and on average of the recent ones.
         tokens_per_second, prompt_tokens_per_second: generated and prompt tokens, of the recent evaluations.
@@ -39,6 +39,7 @@ class EngineStats:
     resident: int
     parked: int
     parked_bytes: int
+    parked_disk_bytes: int
     running: int
     queued: int
     steps: int

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from causerie.errors import StateError
 from causerie.files.replacing import replacing, write_all
 from causerie.llama import _state_format as form
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 __all__ = ["read", "write"]
 
 
-def write(path: str | os.PathLike[str], data: bytes) -> None:
+def write(path: str | os.PathLike[str], data: Buffer) -> None:
     """Let `path` hold `data`. Whoever looks, or a crash at any moment, finds the old content or the new one.
 
     Raises:
         OSError: the folder or the disk refused.
     """
     with replacing(path) as file:
-        write_all(file, data)
+        write_all(file, memoryview(data))
 
 
 def read(path: str | os.PathLike[str]) -> bytearray:

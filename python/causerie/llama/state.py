@@ -15,6 +15,7 @@ from causerie.llama._params import uint
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
+    from mmap import mmap
 
     import numpy as np
     from numpy.typing import NDArray
@@ -47,7 +48,7 @@ class State(Uncopyable):
         Args:
             checksum: protect the payload against damage; not needed for bytes that stay in this process.
         """
-        return self._get("context", -1, form.tokens(), partial=False, checksum=checksum)
+        return bytes(self._get("context", -1, form.tokens(), partial=False, checksum=checksum))
 
     def set(self, data: Buffer) -> None:
         """Replace all sequences by saved ones (llama_state_set_data). There is no output until the next decode.
@@ -93,7 +94,29 @@ class State(Uncopyable):
                 nothing of that kind, or nothing else, this is the same as the full state.
             checksum: as for `get`.
         """
-        return self._get("sequence", self._seq(seq), form.tokens(), partial=partial, checksum=checksum)
+        return bytes(self._get("sequence", self._seq(seq), form.tokens(), partial=partial, checksum=checksum))
+
+    def seq_buffer(self, seq: int) -> memoryview:
+        """As `seq_get`, read-only, without a checksum and in memory that large states get to quickly.
+
+        For states that are kept in this process, or written to a file that has checksums of its own.
+        """
+        return memoryview(
+            self._get("sequence", self._seq(seq), form.tokens(), partial=False, checksum=False, mapped=True)
+        ).toreadonly()
+
+    def seq_check(self, data: Buffer) -> tuple[int, int]:
+        """Whether `seq_set` may take a full state; the smallest and the largest position in it (-1: it is empty).
+
+        Raises:
+            StateError: damaged, or of another model or configuration; `.expected` and `.found` tell where it can.
+        """
+        header = form.parse(data).header
+        if header.partial:
+            raise StateError("this is only a part of a sequence's state")
+        with self._context._exclusive() as pointer:
+            self._check_fits("sequence", 0, header, self._memory(pointer, "checking state"))
+        return (-1, -1) if not header.sequences else header.sequences[0][1:]
 
     def seq_set(self, seq: int, data: Buffer) -> None:
         """Replace a sequence by a saved one (llama_state_seq_set_data_ext). Outputs of the last batch stay readable.
@@ -177,12 +200,14 @@ class State(Uncopyable):
             header = self._header(memory, kind, seq, partial=partial, checksum=True)
             return form.PREFIX_SIZE + len(header.encode()) + size
 
-    def _get(self, kind: str, seq: int, tokens: NDArray[np.int32], *, partial: bool, checksum: bool) -> bytes:
+    def _get(
+        self, kind: str, seq: int, tokens: NDArray[np.int32], *, partial: bool, checksum: bool, mapped: bool = False
+    ) -> bytes | mmap:
         with self._context._exclusive() as pointer:
             memory = self._memory(pointer, "saving state")
             size, partial = self._payload(pointer, seq, partial=partial)
             header = self._header(memory, kind, seq, partial=partial, checksum=checksum)
-            writer = form.Writer(header, tokens, size)
+            writer = form.Writer(header, tokens, size, mapped=mapped)
             if seq < 0:
                 written = lib.llama_state_get_data(pointer, writer.payload, size)
             else:
@@ -257,11 +282,15 @@ class State(Uncopyable):
         for name in sorted(mine.keys() | header.facts.keys()):
             if mine.get(name) != header.facts.get(name):
                 raise StateError(
-                    f"state was saved with {name}={header.facts.get(name)!r}, this context has {mine.get(name)!r}"
+                    f"state was saved with {name}={header.facts.get(name)!r}, this context has {mine.get(name)!r}",
+                    expected=mine.get(name),
+                    found=header.facts.get(name),
                 )
         asked, saved = self._flash_attn(), header.flash_attn
         if asked != saved and "auto" not in {asked, saved}:
-            raise StateError(f"state was saved with flash_attn={saved!r}, this context has {asked!r}")
+            raise StateError(
+                f"state was saved with flash_attn={saved!r}, this context has {asked!r}", expected=asked, found=saved
+            )
         if kind == "context":
             highest, n_seq_max = max((s for s, _, _ in header.sequences), default=0), self._context.n_seq_max
             if highest >= n_seq_max:
