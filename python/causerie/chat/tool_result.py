@@ -65,7 +65,7 @@ def _plain(value: Any) -> Any:
             return step(value)
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"JSON cannot express a {type(value).__name__}")
+    raise TypeError(f"JSON has no form for a value of type {type(value).__name__}")
 
 
 def error_text(error: BaseException | str) -> str:

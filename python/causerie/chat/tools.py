@@ -19,7 +19,7 @@ from causerie.errors import SchemaError, ToolError
 if TYPE_CHECKING:
     from causerie.chat.schema.annotations import Field
 
-__all__ = ["Tool", "ToolBox", "ToolLike", "as_tool", "tool"]
+__all__ = ["Tool", "ToolBox", "ToolLike", "as_tool", "is_async", "tool"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -94,9 +94,7 @@ class Tool:
     @property
     def is_async(self) -> bool:
         """Whether a call gives something to await."""
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
-            getattr(self.function, "__call__", None)  # noqa: B004 - an object whose call is async
-        )
+        return is_async(self.function)
 
     @cached_property
     def _validator(self) -> SchemaValidator:
@@ -162,6 +160,12 @@ class Tool:
         if self.function is None:
             raise ToolError(f"tool {self.name} has no function", tool=self.name)
         return self.function(*args, **kwargs)
+
+
+def is_async(function: object) -> bool:
+    """Whether calling it gives a coroutine: a coroutine function, or an object whose call is one."""
+    inner = getattr(function, "__call__", None)  # noqa: B004 - what its call is, is the question
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inner)
 
 
 def _positional_only(function: Callable[..., Any]) -> Iterator[str]:
