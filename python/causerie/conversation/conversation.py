@@ -14,7 +14,6 @@ from causerie.conversation.tool_loop import ToolLoop
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
-    from pathlib import Path
 
     from numpy.typing import NDArray
     from typing_extensions import Self
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from causerie.conversation.history import History
     from causerie.conversation.reply import Report
     from causerie.conversation.settings import Settings
-    from causerie.conversation.snapshot import Snapshot
-    from causerie.engine import Sequence, SequenceState
+    from causerie.engine import Sequence
 
 __all__ = ["Conversation"]
 
@@ -47,8 +45,6 @@ class Conversation(ToolLoop):
         super().__init__(engine, sequence, settings, history)
         self._finalizer = weakref.finalize(self, engine.discard_sequence, sequence)
         self._finalizer.atexit = False
-        self.file: Path | None = None  # of `Engine.save_all` or `load_all`
-        engine.remember(self)
 
     # ---- messages ----
 
@@ -180,77 +176,6 @@ class Conversation(ToolLoop):
     @name.setter
     def name(self, name: str) -> None:
         self._sequence.name = name
-
-    # ---- to last ----
-
-    def snapshot(self, *, cache: bool = True) -> Snapshot:
-        """The conversation as it is now, for `Engine.restore`; it stays what it is, whatever becomes of this one.
-
-        Args:
-            cache: with what is evaluated of it, so that nothing has to be evaluated again; some 20 to 200 KB per token.
-                Without it, a snapshot may be taken at any time, also while a reply is generated (which is not in it).
-
-        Raises:
-            BusyError: a reply is being generated, and `cache` is asked for.
-        """
-        if not cache:
-            self.require_open()
-            self._settle_dropped()
-            return self._pictured(None)
-        with self._idle():
-            return self._pictured(self._engine.take_state(self._sequence, self._known_ids()))
-
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        cache: bool = True,
-        compress: bool = False,
-        drop_functions: bool = False,
-    ) -> None:
-        """Write the conversation to a file, for `Engine.load_conversation`. An old one is replaced in one step.
-
-        Saved are the messages with the ids that were generated for them, all options, and the schemas of tools;
-        functions are saved by their registered names (`register_transform`).
-
-        Args:
-            path: where to; ".causerie" is the suffix that `Engine.load_all` looks for.
-            cache: with what is evaluated, as for `snapshot`.
-            compress: with zlib: some 7 per cent smaller, and twenty times slower.
-            drop_functions: leave out transforms, samplers and an overflow policy that have no registered name.
-
-        Raises:
-            OSError: it cannot be written; a file that was there is as it was.
-            ValueError: a function has no registered name.
-            BusyError: as for `snapshot`.
-        """
-        from causerie.conversation.record import to_record
-        from causerie.conversation.saved_file import write_saved
-
-        record = to_record(self.snapshot(cache=False), drop_functions=drop_functions)
-        snapshot = self.snapshot(cache=cache)
-        if cache:
-            record = to_record(snapshot, drop_functions=drop_functions)
-        write_saved(path, snapshot, record, compress=compress)
-
-    def _pictured(self, state: SequenceState | None) -> Snapshot:
-        from causerie.conversation.snapshot import Snapshot, own_template
-
-        model = self._engine.model
-        return Snapshot(
-            name=self.name,
-            model=(model.fingerprint, model.desc),
-            history=self._history,
-            settings=self._settings,
-            template=own_template(self._engine, self._settings),
-            report=self._report,
-            context_full=self._context_full,
-            state=state,
-        )
-
-    def restore_from(self, snapshot: Snapshot) -> None:
-        """Take over the figures of the last reply; for `Engine.restore`."""
-        self._report, self._context_full = snapshot.report, snapshot.context_full
 
     # ---- for people and programs ----
 
