@@ -33,12 +33,13 @@ FACTS = {
     "NativeError": {"aborted": True},
     "OutOfMemoryError": {"needed": 10, "available": None},
     "SchemaError": {"path": "$.a"},
+    "StateError": {"path": "/a b.causerie", "expected": 1, "found": 2},
 }
 KINDS = [getattr(errors, name) for name in sorted(BUILTINS)]
 
 
 def test_every_error_of_the_module_is_listed_here_and_at_the_top() -> None:
-    assert set(errors.__all__) == {*BUILTINS, "CauserieError"}
+    assert set(errors.__all__) == {*BUILTINS, "CauserieError", "StateWarning"}
     assert all(getattr(causerie, name) is getattr(errors, name) for name in errors.__all__)
 
 

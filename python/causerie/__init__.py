@@ -21,6 +21,7 @@ from causerie.errors import (
     OutOfMemoryError,
     SchemaError,
     StateError,
+    StateWarning,
     TemplateError,
     ToolError,
     UnsupportedError,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from causerie.conversation.conversation import Conversation
     from causerie.conversation.engine import Engine
     from causerie.conversation.reply import Chunk, Reply, Report, Timings, TokenLogprob, Usage
+    from causerie.conversation.snapshot import Snapshot
     from causerie.conversation.stream import AsyncStream, Stream
     from causerie.conversation.text_filters import KeywordRemover, PatternRedactor, PrefixRemover
     from causerie.conversation.transform_names import register_transform
@@ -81,7 +83,9 @@ __all__ = [
     "RolePrefix",
     "SamplingOptions",
     "SchemaError",
+    "Snapshot",
     "StateError",
+    "StateWarning",
     "Stream",
     "TemplateError",
     "TextTemplate",
@@ -136,6 +140,7 @@ _WHERE = {
     "OutputTransform": "causerie.conversation.transforms",
     "Reply": "causerie.conversation.reply",
     "Report": "causerie.conversation.reply",
+    "Snapshot": "causerie.conversation.snapshot",
     "SamplingOptions": "causerie.chat.options",
     "Stream": "causerie.conversation.stream",
     "Timings": "causerie.conversation.reply",

@@ -20,6 +20,7 @@ __all__ = [
     "OutOfMemoryError",
     "SchemaError",
     "StateError",
+    "StateWarning",
     "TemplateError",
     "ToolError",
     "UnsupportedError",
@@ -127,7 +128,21 @@ class ToolError(CauserieError, RuntimeError):
 
 
 class StateError(CauserieError, ValueError):
-    """Saved state is damaged, or belongs to another model, version or configuration."""
+    """Saved state is damaged, or belongs to another model, version or configuration.
+
+    Attributes, where they are known: ``path``, ``expected``, ``found``; after `Engine.save_all`: ``failures``
+    ((conversation, exception) each), ``saved`` (paths).
+    """
+
+    path: str = ""
+    expected: Any = None
+    found: Any = None
+    failures: tuple[tuple[Any, BaseException], ...] = ()
+    saved: tuple[Any, ...] = ()
+
+
+class StateWarning(UserWarning):
+    """A saved conversation goes on, but something of the file could not be used; the message says what and why."""
 
 
 class UnsupportedError(CauserieError, NotImplementedError):

@@ -119,6 +119,16 @@ class ChatTemplate:
         return self._template.source
 
     @property
+    def bos_token(self) -> str:
+        """The text that the template was given for it."""
+        return self._template.bos_token
+
+    @property
+    def eos_token(self) -> str:
+        """The text that the template was given for it."""
+        return self._template.eos_token
+
+    @property
     def capabilities(self) -> dict[str, bool]:
         """What the template can express, as llama.cpp found out by rendering probes.
 

@@ -3,6 +3,7 @@
 from causerie.conversation.conversation import Conversation
 from causerie.conversation.engine import Engine
 from causerie.conversation.reply import Chunk, Reply, Report, Timings, TokenLogprob, Usage
+from causerie.conversation.snapshot import Snapshot
 from causerie.conversation.stream import AsyncStream, Stream
 from causerie.conversation.text_filters import KeywordRemover, PatternRedactor, PrefixRemover
 from causerie.conversation.transform_names import register_transform, transform_name, transform_named
@@ -19,6 +20,7 @@ __all__ = [
     "PrefixRemover",
     "Reply",
     "Report",
+    "Snapshot",
     "Stream",
     "Timings",
     "TokenLogprob",

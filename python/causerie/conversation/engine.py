@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import warnings
+import weakref
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -19,16 +21,20 @@ from causerie.conversation.settings import Settings
 from causerie.conversation.tool_offer import ToolOffer, as_toolbox
 from causerie.conversation.transforms import as_history_transform, as_input_transforms, as_output_transforms
 from causerie.engine import TokenEngine
-from causerie.errors import TemplateError
+from causerie.errors import CacheFullError, StateError, StateWarning, TemplateError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from causerie.chat.messages import Message
     from causerie.chat.tools import ToolLike
     from causerie.conversation.overflow import Overflow
+    from causerie.conversation.saved_file import CacheUse
+    from causerie.conversation.snapshot import Snapshot
     from causerie.conversation.transforms import HistoryTransform, InputTransform, OutputTransformLike
+    from causerie.engine import SequenceState
     from causerie.llama.model import Model
 
 __all__ = ["Engine", "TemplateLike"]
@@ -65,7 +71,9 @@ class Engine(TokenEngine):
         self._encoders: dict[str | None, tuple[ChatTemplate, PromptEncoder]] = {}
         self._encoders_lock = threading.Lock()
         self._conversations = count(1)
+        self._numbers_of_live = count()
         self._default_template = template
+        self._live: weakref.WeakValueDictionary[int, Conversation] = weakref.WeakValueDictionary()
         self.pump = Pump()
         if template is not None:
             try:
@@ -86,6 +94,12 @@ class Engine(TokenEngine):
     def encoder(self, template: TemplateLike | None) -> PromptEncoder:
         """What turns histories into tokens with a template; None: the default one."""
         return self._template_and_encoder(template)[1]
+
+    def is_default(self, encoder: PromptEncoder) -> bool:
+        """Whether it is that of the default template."""
+        with self._encoders_lock:
+            default = self._encoders.get(None)
+        return default is not None and default[1] is encoder
 
     def _template_and_encoder(self, template: TemplateLike | None) -> tuple[ChatTemplate, PromptEncoder]:
         self.require_open()
@@ -194,8 +208,124 @@ class Engine(TokenEngine):
         if history.messages:
             # What the template refuses is refused here; the history transform waits for something to reply to.
             replace(settings, history_transform=None).encode(history)
-        name = name or f"conversation {next(self._conversations)}"
-        return Conversation(self, self.sequence(name), settings, history)
+        number = next(self._conversations)
+        return Conversation(self, self.sequence(name or f"conversation {number}"), settings, history)
+
+    # ---- conversations that last ----
+
+    @property
+    def conversations(self) -> tuple[Conversation, ...]:
+        """All that are open, the oldest first."""
+        return tuple(chat for _, chat in sorted(self._live.items()) if not chat.closed)
+
+    def remember(self, chat: Conversation) -> None:
+        """Know a new conversation for as long as somebody uses it."""
+        self._live[next(self._numbers_of_live)] = chat
+
+    def restore(self, snapshot: Snapshot) -> Conversation:
+        """A new conversation that is what another one was when the snapshot was taken, in any engine with its model.
+
+        Where what is evaluated cannot be used (another context, no room), it is evaluated again, with a `StateWarning`.
+
+        Raises:
+            StateError: the engine has another model; `.expected` and `.found`.
+            TemplateError: the conversation had the engine's template, and this engine has none.
+        """
+        return self._revived(snapshot, snapshot.state, require=False)
+
+    def load_conversation(
+        self, path: str | os.PathLike[str], *, tools: Iterable[ToolLike] = (), cache: CacheUse = "auto"
+    ) -> Conversation:
+        """A conversation from a file that `Conversation.save` has written, as it was; nothing is evaluated again.
+
+        The file is checked as a whole before anything changes. What is evaluated goes from the mapped file into the
+        context; where it cannot be used (another llama.cpp, another kind of cache, no room), it is evaluated again,
+        with a `StateWarning`.
+
+        Args:
+            path: where from.
+            tools: functions for the tools that were saved, found by their names; they bring their own schemas. Saved
+                tools without a function are offered too, and wait for `add_tool_result`.
+            cache: "auto"; "require": a `StateError` instead of the warning; "ignore": do not look at what is evaluated.
+
+        Raises:
+            OSError: the file cannot be read.
+            StateError: it is none, damaged, of another version or another model; `.expected` and `.found`.
+            TemplateError: the conversation had the engine's template, and this engine has none.
+        """
+        from causerie.conversation.saved_file import read_saved
+
+        known = {tool.name: tool for tool in as_toolbox(tools)}
+        with read_saved(path, self, known, cache) as (snapshot, state):
+            return self._revived(snapshot, state, require=cache == "require")
+
+    def _revived(self, snapshot: Snapshot, state: SequenceState | None, *, require: bool) -> Conversation:
+        settings = snapshot.settings_for(self)
+        sequence = None
+        if state is not None:
+            try:
+                sequence = self.put_state(state, snapshot.name)
+            except (StateError, CacheFullError) as error:
+                if require:
+                    raise error if isinstance(error, StateError) else StateError(str(error)) from error
+                warnings.warn(f"{snapshot.name!r} has to be evaluated again: {error}", StateWarning, stacklevel=3)
+        chat = Conversation(self, sequence or self.sequence(snapshot.name), settings, snapshot.history)
+        chat.resume_at(snapshot)
+        return chat
+
+    def save_all(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        cache: bool = True,
+        compress: bool = False,
+        drop_functions: bool = False,
+    ) -> list[Path]:
+        """Save all `conversations`, each in a file of its own, for `load_all`.
+
+        A conversation that was saved or loaded there before replaces its file; others get a new name, made of theirs.
+        Nothing else in the folder is touched: files of conversations that were closed since stay. Of one that is
+        generating a reply, the messages so far are saved. One that fails does not keep the others from being saved.
+
+        Args:
+            folder: where to; made if it is missing.
+            cache: as for `Conversation.save`.
+            compress: as for `Conversation.save`.
+            drop_functions: as for `Conversation.save`.
+
+        Returns:
+            The files.
+
+        Raises:
+            OSError: the folder cannot be made.
+            StateError: some could not be saved: `.failures` has (conversation, exception) for each, `.saved` the files
+                of the others.
+        """
+        from causerie.conversation.saved_folder import save_all
+
+        self.require_open()
+        return save_all(folder, self.conversations, cache=cache, compress=compress, drop_functions=drop_functions)
+
+    def load_all(
+        self, folder: str | os.PathLike[str], *, tools: Iterable[ToolLike] = (), cache: CacheUse = "auto"
+    ) -> list[Conversation]:
+        """The conversations of all files in a folder that end in ".causerie", in the order of their names.
+
+        A file that cannot be loaded is left out, with a `StateWarning`.
+
+        Args:
+            folder: where from.
+            tools: as for `load_conversation`.
+            cache: as for `load_conversation`.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        from causerie.conversation.saved_folder import load_all
+
+        self.require_open()
+        box = as_toolbox(tools)
+        return load_all(folder, lambda path: self.load_conversation(path, tools=box, cache=cache))
 
 
 def _role(message: Message | Mapping[str, Any]) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from causerie.engine.sequence_state import SequenceState
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from causerie.llama.context import Context
 
 __all__ = ["put_in", "take_out"]
+
+logger = logging.getLogger("causerie.engine")
 
 # Evaluating so few tokens again is as good.
 _FEW = 16
@@ -47,7 +50,11 @@ def take_out(context: Context, cache: Cache, sequence: Sequence, ids: list[int])
         cache.cut(slot, here)
     if len(slot.held) < _FEW or slot.held != ids[: len(slot.held)]:
         return None
-    return SequenceState(tuple(slot.held), context.state.seq_buffer(slot.id))
+    try:
+        return SequenceState(tuple(slot.held), context.state.seq_buffer(slot.id))
+    except (CauserieError, MemoryError) as error:
+        logger.warning("what is evaluated of a sequence could not be taken out: %s", error)
+        return None
 
 
 def put_in(context: Context, cache: Cache, sequence: Sequence, state: SequenceState) -> None:
@@ -67,7 +74,7 @@ def put_in(context: Context, cache: Cache, sequence: Sequence, state: SequenceSt
         raise CacheFullError(f"the state of {len(ids)} tokens needs n_ctx={len(ids)}, there are {context.n_ctx_seq}")
     slot = _vacant(cache, len(ids))
     if slot is None:
-        sequence.parked = cache.saved.parking.keep(ids, state.data)
+        sequence.parked = cache.saved.parking.keep(ids, state.data if state.lasting else bytes(state.data))
         if sequence.parked is not None:
             return
         while slot is None and cache.evict_one():

@@ -14,10 +14,12 @@ class SequenceState:
     Attributes:
         ids: from the first one on.
         data: as `llama.State.seq_buffer` gives it; read-only.
+        lasting: whether the data may be kept; otherwise they are copied.
     """
 
     ids: tuple[int, ...]
     data: bytes | memoryview = field(repr=False)
+    lasting: bool = True
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -100,6 +100,16 @@ class Template(Handle):
         parent = None if model is None else model._resource
         self._own(Resource("template", pointer, lib.causerie_template_free, parent), model)
 
+    @property
+    def bos_token(self) -> str:
+        """The text that was given for it."""
+        return self._tokens[0]
+
+    @property
+    def eos_token(self) -> str:
+        """The text that was given for it."""
+        return self._tokens[1]
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
