@@ -45,6 +45,25 @@ def talking() -> None:
         assert_type(engine.stats().tokens, int)
 
 
+@causerie.tool
+def weather(city: str) -> str:
+    return city
+
+
+def calling(engine: Engine) -> None:
+    chat = engine.conversation(tools=[weather, {"name": "clock"}, len], tool_format="generic", replay_thinking=True)
+    reply = chat.send("Hi.", tools=[weather], tool_choice={"name": "weather"}, parallel_tool_calls=False, thinking=True)
+    assert_type(reply.thinking, str)
+    assert_type(reply.tool_calls, tuple[causerie.ToolCall, ...])
+    for call in reply.tool_calls:
+        chat.add_tool_result(call.id, weather.call(call.arguments))
+    for chunk in chat.stream_respond(tools=()):
+        assert_type(chunk.tool_call, causerie.ToolCall | None)
+        assert_type(chunk.call_index, int)
+    engine.conversation(tool_format="xml")  # type: ignore[arg-type]
+    engine.conversation(tools=weather)  # type: ignore[arg-type]
+
+
 async def talking_later(chat: Conversation) -> None:
     assert_type(await chat.asend("Hi."), Reply)
     assert_type(await chat.aregenerate(), Reply)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from causerie.chat.gbnf_text import put_together, renamed, take_apart, tokens, without_unused
 from causerie.chat.schema.grammar import schema_to_grammar
 from causerie.chat.text_ids import text_ids
-from causerie.errors import GrammarError, SchemaError, TemplateError
+from causerie.errors import GrammarError, SchemaError, TemplateError, UnsupportedError
 from causerie.llama.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -81,6 +81,9 @@ def tools_grammar(prompt: Prompt, tools: Sequence[Mapping[str, Any]], *, require
         prompt: offers the tools.
         tools: those that may be called, in the OpenAI shape.
         required: whether it has to call one.
+
+    Raises:
+        UnsupportedError: llama.cpp cannot tell the names of two tools apart.
     """
     if not prompt.grammar:
         return None
@@ -90,6 +93,7 @@ def tools_grammar(prompt: Prompt, tools: Sequence[Mapping[str, Any]], *, require
         return ReplyGrammar(put_together(without_unused(rules)), triggers=triggers) if triggers else None
     if required:
         rules["root"] = _without_text(rules["root"], prompt.thinking_end_tags)
+        rules["reply-space"] = "[ \\n]{0,4}"
     return ReplyGrammar(put_together(without_unused(rules)), begun=prompt.grammar_begins)
 
 
@@ -102,16 +106,31 @@ def answer_grammar(prompt: Prompt, constraint: str, of_schema: str) -> ReplyGram
         of_schema: llama.cpp's grammar for a reply to the same prompt whose text follows a JSON schema.
 
     Returns:
-        None: that grammar has no place for it.
+        None: that grammar has no place for it, or one at which it would not be read as the text.
     """
     rules = {name: _plain(body, prompt.thinking_end_tags) for name, body in take_apart(of_schema).items()}
     place = next((name for name in ("response-format-schema", "response-format") if name in rules), None)
     if place is None:
         return None
+    last = tokens(rules["root"])[-1][1]
+    if place in {last, rules.get(last)} and not _reads_text_behind_thinking(prompt):
+        return None
     rules.update(renamed(take_apart(constraint), lambda name: f"answer-{name}"))
     rules[place] = "answer-root"
     rules = without_unused(rules)
     return ReplyGrammar(put_together(rules), begun=prompt.grammar_begins) if place in rules else None
+
+
+def _reads_text_behind_thinking(prompt: Prompt) -> bool:
+    """Whether what comes right behind the thinking is read as the text, without marks around it."""
+    if not (prompt.thinking_start_tag and prompt.thinking_end_tags):
+        return True
+    begun = prompt.generation_prompt.rstrip().endswith(prompt.thinking_start_tag.rstrip())
+    thought = f"{'' if begun else prompt.thinking_start_tag}Hm.{prompt.thinking_end_tags[0]}"
+    try:
+        return prompt.parse(f"{thought}A text.").text.strip() == "A text."
+    except TemplateError:
+        return False
 
 
 def _plain(body: str, thinking_ends: Iterable[str]) -> str:
@@ -148,7 +167,7 @@ def _without_text(root: str, thinking_ends: Iterable[str]) -> str:
         if kind == "name" and _FREE_TEXT.fullmatch(text) and not _ends_with(parts[index:], ends):
             if index < len(parts) and parts[index][1] == "?":
                 index += 1
-            text = '""'
+            text = "reply-space"
         kept.append(text)
     return " ".join(kept)
 
@@ -167,11 +186,16 @@ def _ends_with(parts: Iterable[tuple[str, str]], ends: set[str]) -> bool:
 
 def _with_schemas(rules: dict[str, str], tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """With the rules of all arguments that are JSON made of their whole schemas."""
-    names = [_NOT_IN_NAMES.sub("-", tool["function"]["name"]) for tool in tools]
-    if len(set(names)) < len(names):
-        return rules
+    names: dict[str, str] = {}
     found = dict(rules)
-    for number, (name, tool) in enumerate(zip(names, tools, strict=True)):
+    for number, tool in enumerate(tools):
+        name = _NOT_IN_NAMES.sub("-", tool["function"]["name"])
+        other = names.setdefault(name, tool["function"]["name"])
+        if other != tool["function"]["name"]:
+            raise UnsupportedError(
+                f"llama.cpp's grammars do not tell the tools {other!r} and {tool['function']['name']!r} apart: let "
+                "their names differ in more than _ and ."
+            )
         for rule, schema in _schemas(name, tool["function"].get("parameters") or {}):
             if rule in rules:
                 own = _schema_rules(schema, f"s{number}-{len(found)}-")

@@ -33,6 +33,9 @@ class Talking(Replying):
             TypeError, ValueError: an option or the content is wrong; nothing has changed.
             GrammarError, SchemaError, TemplateError: before anything changed; or GrammarError while generating, and
                 SchemaError where a finished reply is against what only validation enforces.
+            UnsupportedError: the template takes no tools, or a constraint and tools that may be called; nothing has
+                changed.
+            ToolError: a call that the model asks for does not fit its tool (`.call`); no reply joins the history.
         """
         return self.finish(self._begin_send(content, options))
 
@@ -53,6 +56,7 @@ class Talking(Replying):
 
         Raises:
             ValueError: the last one is neither by the user nor by a tool; nothing has changed.
+            ToolError: calls of tools wait for their results; nothing has changed.
         """
         return self.finish(self._begin_respond(options))
 
