@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import assert_type
 
 import causerie
-from causerie import Chunk, Conversation, Engine, Message, Reply, Stream
+from causerie import Chunk, Conversation, Engine, Message, Reply, Stream, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -62,6 +62,31 @@ def calling(engine: Engine) -> None:
         assert_type(chunk.call_index, int)
     engine.conversation(tool_format="xml")  # type: ignore[arg-type]
     engine.conversation(tools=weather)  # type: ignore[arg-type]
+
+
+def approved(call: ToolCall) -> bool | str:
+    return call.name == "weather" or "no other tools"
+
+
+async def approved_later(call: ToolCall) -> bool:
+    return "Oslo" in call.arguments.values()
+
+
+def running(chat: Conversation) -> None:
+    assert_type(chat.run("Hi.", tools=[weather], max_rounds=2, timeout=1, approve=approved), Reply)
+    assert_type(chat.run(on_error="raise", approve=approved_later, temperature=0), Reply)
+    with chat.stream_run("Hi.", parallel=1) as stream:
+        for chunk in stream:
+            assert_type(chunk, Chunk)
+        assert_type(stream.reply, Reply)
+
+
+async def running_later(chat: Conversation) -> None:
+    assert_type(await chat.arun("Hi.", tools=[weather], approve=approved_later), Reply)
+    async with chat.astream_run("Hi.") as stream:
+        async for chunk in stream:
+            assert_type(chunk, Chunk)
+        assert_type(await stream.reply(), Reply)
 
 
 async def talking_later(chat: Conversation) -> None:
