@@ -42,12 +42,14 @@ if TYPE_CHECKING:
     from causerie.conversation.engine import Engine
     from causerie.conversation.reply import Chunk, Reply, Report, Timings, TokenLogprob, Usage
     from causerie.conversation.snapshot import Snapshot
+    from causerie.conversation.run_stream import AsyncRunStream, RunStream
     from causerie.conversation.stream import AsyncStream, Stream
     from causerie.conversation.text_filters import KeywordRemover, PatternRedactor, PrefixRemover
     from causerie.conversation.transform_names import register_transform
     from causerie.conversation.transforms import OutputTransform, atransformed, transformed
 
 __all__ = [
+    "AsyncRunStream",
     "AsyncStream",
     "BuildInfo",
     "BusyError",
@@ -81,6 +83,7 @@ __all__ = [
     "Report",
     "ResponseFormat",
     "RolePrefix",
+    "RunStream",
     "SamplingOptions",
     "SchemaError",
     "Snapshot",
@@ -111,7 +114,9 @@ _WHERE = {
     "BuildInfo": "causerie._build",
     "build_info": "causerie._build",
     "doctor": "causerie._build",
+    "AsyncRunStream": "causerie.conversation.run_stream",
     "AsyncStream": "causerie.conversation.stream",
+    "RunStream": "causerie.conversation.run_stream",
     "ChatTemplate": "causerie.chat.chat_template",
     "ChatModel": "causerie.chat_model",
     "ChatSession": "causerie.chat_model",

@@ -76,6 +76,7 @@ def running(chat: Conversation) -> None:
     assert_type(chat.run("Hi.", tools=[weather], max_rounds=2, timeout=1, approve=approved), Reply)
     assert_type(chat.run(on_error="raise", approve=approved_later, temperature=0), Reply)
     with chat.stream_run("Hi.", parallel=1) as stream:
+        assert_type(stream, causerie.RunStream)
         for chunk in stream:
             assert_type(chunk, Chunk)
         assert_type(stream.reply, Reply)
