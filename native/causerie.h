@@ -78,6 +78,14 @@ struct llama_sampler * causerie_sampler_custom(void * handle);
  * the mark behind it. */
 struct llama_sampler * causerie_sampler_unsorted(struct llama_sampler * sampler);
 
+/* Takes over a sampler that holds a grammar, also where it fails, and lets it begin with the text from the first trigger
+ * on: a word, or what a pattern (std::regex) matches from its first group on, within 256 bytes. Nothing triggers between
+ * opening ("": nowhere) and a closing; inside: the text begins there. NULL on error. */
+struct llama_sampler * causerie_sampler_lazy(
+    struct llama_sampler * grammar, const struct llama_vocab * vocab, const char ** words, size_t n_words,
+    const char ** patterns, size_t n_patterns, const char * opening, const char ** closings, size_t n_closings,
+    bool inside);
+
 /* Builds candidates (ids 0..n-1) from logits[n], applies the sampler, and writes the candidates it leaves into out[n].
  * Returns how many it left, or -1 on error; *selected is the index in out of the token it chose (-1: none). */
 int64_t causerie_sampler_apply(

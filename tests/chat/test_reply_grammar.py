@@ -133,6 +133,42 @@ class TestRequiredCalls:
         assert not allows(grammar, vocabulary, thought + write([("clock", {"zone": "CET"})])) or name in LOOSE
 
 
+@pytest.mark.parametrize(("name", "template"), CALLING, ids=[t for _, t in CALLING])
+class TestCallsThatMayCome:
+    def made(self, name: str, template: str) -> tuple[Prompt, ReplyGrammar | None, str]:
+        prompt = template_of(template).apply([Message("user", "Hello")], tools=TOOLS, parallel_tool_calls=True)
+        grammar = tools_grammar(prompt, TOOLS, required=False)
+        assert (grammar is None) == (name in {"Llama 3", "Functionary 3.2"})  # no marks, or wrong ones
+        return prompt, grammar, thinking(FORMATS[name], prompt)
+
+    def test_leave_texts_and_thoughts_alone(self, name: str, template: str, vocabulary: Model) -> None:
+        fmt = FORMATS[name]
+        prompt, grammar, thought = self.made(name, template)
+        if grammar is None:
+            return
+        assert fmt.calls is not None
+        begun = [str(t["value"]) for t in prompt.grammar_triggers if t["type"] == 1]
+        ends = begun and begun[0].strip() in map(str.strip, prompt.thinking_end_tags)
+        aloud = f"I say {begun[0]} and mean it. " if begun and thought and not ends else ""
+        assert allows(grammar, vocabulary, thought.replace("Hm", f"{aloud}Hm") + fmt.text % "Just a < text.")
+
+    def test_follow_the_grammar(self, name: str, template: str, vocabulary: Model) -> None:
+        fmt = FORMATS[name]
+        prompt, grammar, thought = self.made(name, template)
+        if grammar is None:
+            return
+        assert fmt.calls is not None
+        for spoken in ("", fmt.spoken % "Let me look. " if fmt.spoken else ""):
+            for calls in [[WEATHER], [WEATHER, WEATHER]][: 1 + fmt.many]:
+                reply = thought + spoken + fmt.calls(calls)
+                assert allows(grammar, vocabulary, reply), reply
+                assert [(call.name, call.arguments) for call in read(prompt, reply).calls] == calls
+            for days in (0, "soon"):
+                wrong = [("get_weather", {"place": "Oslo", "days": days})]
+                assert allows(grammar, vocabulary, thought + spoken + fmt.calls(wrong)) == (name in LOOSE)
+            assert not allows(grammar, vocabulary, thought + spoken + fmt.calls([("hammer", {})]))
+
+
 THINKING = [(name, template) for name, template in MANY if FORMATS[name].think[1]]
 CONSTRAINT = 'root ::= "yes" | more\nmore ::= "no, " [a-z"]+ # because\n'
 

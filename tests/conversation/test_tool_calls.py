@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from talking import HOT, Dictation, fresh
 from tool_cases import BARE, HERMES, OSLO, QWEN3, QWEN25, ROME, SHORT, called, clock, hermes, shipped, weather
@@ -14,6 +15,8 @@ import causerie
 from causerie import Chunk, Message
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from causerie import Conversation, Engine
 
 BOTH = [weather, clock]
@@ -359,3 +362,50 @@ class TestStopStrings:
         assert (reply.text, reply.stop) == ("So. ", "Oslo")
         assert chat.messages[-1] == Message("assistant", "So. ")
         assert fresh(chat, engine).messages == chat.messages
+
+
+class TestAuto:
+    """The grammar begins with a call, and nowhere else."""
+
+    def test_holds_a_call_to_its_tool(self, engine: Engine) -> None:
+        chat = talk(engine)
+        begun = Dictation(engine, 'So.\n<tool_call>\n{"name": "weather", "arguments": {"city": "', end=False)
+        reply = chat.send("x", samplers=Leading(begun), seed=1, **HOTTER, parallel_tool_calls=False)
+        assert reply.text == "So."
+        (call,) = reply.tool_calls
+        weather.check(call.arguments)
+
+    def test_leaves_what_is_thought_of_calls_alone(self, engine: Engine) -> None:
+        chat = talk(engine)
+        thought = '<think>\nI could say <tool_call>\n{"name": "hammer"}\n</think>\n\n'
+        reply = said(chat, engine, thought + "No, I will not.")
+        assert (reply.text, reply.tool_calls) == ("No, I will not.", ())
+        assert "hammer" in reply.thinking
+        reply = said(chat, engine, thought + hermes(OSLO))
+        assert called(reply.tool_calls) == [OSLO]
+
+    def test_never_fails_by_a_token_that_holds_more_than_the_trigger(self, engine: Engine) -> None:
+        """Two line breaks in one token complete it, and here one is too many."""
+        vocab = engine.model.vocab
+        two = next(i for i in range(vocab.n_tokens) if vocab.piece(i) == b"\n\n\n\n")
+        begun = Dictation(engine, "<tool_call>", end=False)
+        begun.ids.append(two)
+        reply = talk(engine).send("x", samplers=Leading(begun), seed=1, **HOTTER, max_tokens=len(begun.ids) + 1)
+        assert reply.text.startswith("<tool_call>")
+        assert not reply.text.startswith("<tool_call>\n\n\n\n")
+
+
+class Leading:
+    """A sampler that prefers the tokens of a text, and then leaves the model alone."""
+
+    def __init__(self, dictation: Dictation) -> None:
+        self.ids = dictation.ids[:]
+
+    def __call__(self, row: NDArray[np.float32]) -> None:
+        if self.ids:
+            token = self.ids[0]
+            if row[token] == -np.inf:  # asked again: the grammar does not allow it
+                self.ids.clear()
+                return
+            row[token] = 1e6
+            self.ids.pop(0)

@@ -15,7 +15,7 @@ from causerie.chat.gbnf_text import put_together, renamed, take_apart, tokens, w
 from causerie.chat.schema.grammar import schema_to_grammar
 from causerie.chat.text_ids import text_ids
 from causerie.errors import GrammarError, SchemaError, TemplateError, UnsupportedError
-from causerie.llama.sampler import Sampler
+from causerie.llama.sampler import Sampler, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +28,7 @@ __all__ = ["ReplyGrammar", "answer_grammar", "tools_grammar"]
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9-]+")  # llama.cpp's own rule for names of rules
 _FREE_TEXT = re.compile(r"until-[0-9]+")
 _WORD, _PATTERN, _WHOLE = 1, 2, 3  # llama.cpp's common_grammar_trigger_type
+_UNUSABLE = {">>>(?!all)"}  # of Functionary 3.2: what it matches is not a part of the grammar
 # llama.cpp's patterns repeat without a bound only blanks and names.
 _BOUNDS = {r"\s+": r"\s{1,8}", "[^<]*?": "[^<]{0,80}"}
 
@@ -39,12 +40,15 @@ class ReplyGrammar:
     Attributes:
         text: GBNF.
         begun: text that the grammar has seen before the reply: the end of the prompt.
-        triggers: patterns from which on it holds, () for the whole reply.
+        words, patterns: what it begins with, where it does not hold for the whole reply.
+        thinking: the parts of the reply in which it does not begin.
     """
 
     text: str
     begun: str = ""
-    triggers: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    thinking: Section | None = None
 
     def sampler(self, vocab: Vocab, reply: Iterable[int] = ()) -> Sampler:
         """A sampler that excludes what it does not allow. The caller owns it.
@@ -57,8 +61,10 @@ class ReplyGrammar:
             GrammarError: it is malformed, or cannot be worked with.
             TemplateError: it does not allow what the prompt, or the reply's beginning, ends with.
         """
-        if self.triggers:
-            sampler = Sampler.grammar_lazy(vocab, self.text, trigger_patterns=self.triggers)
+        if self.words or self.patterns:
+            sampler = Sampler.grammar_after(
+                vocab, self.text, words=self.words, patterns=self.patterns, outside=self.thinking
+            )
         else:
             sampler = Sampler.grammar(vocab, self.text)
             reply = (*text_ids(vocab, self.begun, trusted=True, inside=True), *reply)
@@ -89,8 +95,13 @@ def tools_grammar(prompt: Prompt, tools: Sequence[Mapping[str, Any]], *, require
         return None
     rules = _with_schemas(take_apart(prompt.grammar), tools)
     if prompt.grammar_lazy:
-        triggers = tuple(_triggers(prompt))
-        return ReplyGrammar(put_together(without_unused(rules)), triggers=triggers) if triggers else None
+        found = ReplyGrammar(
+            put_together(without_unused(rules)),
+            words=tuple(str(t["value"]) for t in prompt.grammar_triggers if t["type"] == _WORD),
+            patterns=tuple(_patterns(prompt)),
+            thinking=_thinking(prompt),
+        )
+        return found if found.words or found.patterns else None
     if required:
         rules["root"] = _without_text(rules["root"], prompt.thinking_end_tags)
         rules["reply-space"] = "[ \\n]{0,4}"
@@ -144,15 +155,23 @@ def _plain(body: str, thinking_ends: Iterable[str]) -> str:
     return text
 
 
-def _triggers(prompt: Prompt) -> Iterator[str]:
+def _patterns(prompt: Prompt) -> Iterator[str]:
     for trigger in prompt.grammar_triggers:
         value = str(trigger["value"])
-        if trigger["type"] == _WORD:
-            yield "".join(f"\\{c}" if c in r"^$\.*+?()[]{}|/" else c for c in value)
-        elif trigger["type"] in {_PATTERN, _WHOLE}:
+        if trigger["type"] in {_PATTERN, _WHOLE} and value not in _UNUSABLE:
             for unbounded, bounded in _BOUNDS.items():
                 value = value.replace(unbounded, bounded)
             yield value if trigger["type"] == _PATTERN else f"^{value.removeprefix('^').removesuffix('$')}$"
+
+
+def _thinking(prompt: Prompt) -> Section | None:
+    """The thinking of the reply; a model may write of calls there."""
+    opening, closings = prompt.thinking_start_tag.strip(), tuple(map(str.strip, prompt.thinking_end_tags))
+    if not opening or not closings:
+        return None
+    begun = prompt.generation_prompt.rfind(opening)
+    ended = max(map(prompt.generation_prompt.rfind, closings))
+    return Section(opening, closings, begun >= 0 and begun > ended)
 
 
 def _without_text(root: str, thinking_ends: Iterable[str]) -> str:

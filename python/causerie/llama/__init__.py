@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from causerie.llama.adapter import LoraAdapter
     from causerie.llama.control_vector import ControlVector
     from causerie.llama.quantization import QuantizeOptions, QuantizeReport, quantize
-    from causerie.llama.sampler import Candidates, Sampler, SamplerChain, SamplerPerf
+    from causerie.llama.sampler import Candidates, Sampler, SamplerChain, SamplerPerf, Section
     from causerie.llama.state import State
     from causerie.llama.step import Chooser, Chosen, Step
     from causerie.llama.template import Template
@@ -47,6 +47,7 @@ __all__ = [
     "Sampler",
     "SamplerChain",
     "SamplerPerf",
+    "Section",
     "State",
     "Step",
     "Template",
@@ -64,7 +65,7 @@ _WHERE = {
     "adapter": ("LoraAdapter",),
     "control_vector": ("ControlVector",),
     "quantization": ("QuantizeOptions", "QuantizeReport", "quantize"),
-    "sampler": ("Candidates", "Sampler", "SamplerChain", "SamplerPerf"),
+    "sampler": ("Candidates", "Sampler", "SamplerChain", "SamplerPerf", "Section"),
     "state": ("State",),
     "step": ("Chooser", "Chosen", "Step"),
     "template": ("Template",),

@@ -9,7 +9,7 @@ from causerie.errors import BusyError, ClosedError
 from causerie.llama._errors import check
 from causerie.llama._handle import _counts
 from causerie.llama._lib import ffi, lib
-from causerie.llama._sampler_grammar import GrammarFactories
+from causerie.llama._sampler_lazy import LazyFactories, Section
 from causerie.llama._sampler_options import INT32_MAX, count
 from causerie.llama._sampler_part import Candidates, Part, new_chain
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from causerie.llama.model import Model
 
-__all__ = ["Candidates", "Sampler", "SamplerChain", "SamplerPerf"]
+__all__ = ["Candidates", "Sampler", "SamplerChain", "SamplerPerf", "Section"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SamplerPerf:
     n_sample: int
 
 
-class Sampler(GrammarFactories):
+class Sampler(LazyFactories):
     """Changes the logits of the tokens that may come next, or chooses one; made by its class methods.
 
     Samplers are put together with `Sampler.chain`. A sampler may be used from any thread, one call at a time: others
