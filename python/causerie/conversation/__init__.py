@@ -3,8 +3,8 @@
 from causerie.conversation.conversation import Conversation
 from causerie.conversation.engine import Engine
 from causerie.conversation.reply import Chunk, Reply, Report, Timings, TokenLogprob, Usage
-from causerie.conversation.snapshot import Snapshot
 from causerie.conversation.run_stream import AsyncRunStream, RunStream
+from causerie.conversation.snapshot import Snapshot
 from causerie.conversation.stream import AsyncStream, Stream
 from causerie.conversation.text_filters import KeywordRemover, PatternRedactor, PrefixRemover
 from causerie.conversation.transform_names import register_transform, transform_name, transform_named
