@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import weakref
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,10 +110,11 @@ class TestManyTurns:
                 stream: Any = engine.conversation().stream(f"{number % 16}", temperature=0)
                 next(stream)
 
-        dropped(20)
-        gc.collect()
-        before, resident = engine.stats().sequences, rss()
-        dropped(40)
-        gc.collect()
-        assert engine.stats().sequences == before
-        assert rss() - resident < 8 * 2**20
+        grown = []
+        for _ in range(4):
+            dropped(20)
+            gc.collect()
+            grown.append((engine.stats().sequences, rss()))
+        assert len({sequences for sequences, _ in grown}) == 1
+        # One round may meet an allocator that asks for more; a leak grows in each.
+        assert min(after - before for (_, before), (_, after) in pairwise(grown)) < 2**20

@@ -114,6 +114,7 @@ def test_the_judge_notices_one_wrong_token(tiny_models: dict[str, Path], name: s
         chooser = Chooser(Sampler.chain([Sampler.logit_bias(model.vocab, never), Sampler.greedy()]))
         engine.wait(engine.generate(program.actors[0].sequence, prompt, chooser=chooser, sink=seen))
         reference.check(prompt, seen.rows, "right")
+        wrong = 58 if model.is_recurrent else 50  # a state of random weights may forget a token within a few
         with pytest.raises(AssertionError, match="NMSE"):
-            reference.check([*prompt[:50], prompt[50] % 50 + 10, *prompt[51:]], seen.rows, "wrong")
+            reference.check([*prompt[:wrong], prompt[wrong] % 50 + 10, *prompt[wrong + 1 :]], seen.rows, "wrong")
         reference.close()
