@@ -255,6 +255,7 @@ class Engine(TokenEngine):
         """
         from causerie.conversation.saved_file import read_saved
 
+        self.require_open()
         known = {tool.name: tool for tool in as_toolbox(tools)}
         with read_saved(path, self, known, cache) as (snapshot, state):
             return self._revived(snapshot, state, require=cache == "require")

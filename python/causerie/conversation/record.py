@@ -19,7 +19,7 @@ from causerie.conversation.settings import Settings
 from causerie.conversation.snapshot import OwnTemplate, Snapshot, TemplateText, check_model, encoder_for
 from causerie.conversation.tool_offer import ToolOffer
 from causerie.conversation.transform_names import transform_name, transform_named
-from causerie.errors import CauserieError, StateError, TemplateError, UnsupportedError
+from causerie.errors import StateError, TemplateError, ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -172,9 +172,9 @@ def from_record(text: bytes, engine: Engine, tools: Mapping[str, Tool]) -> Snaps
             template=template,
             context_full=_exact(data["context_full"], bool),
         )
-    except (StateError, UnsupportedError, _NoTemplateError):
+    except (StateError, _NoTemplateError):
         raise
-    except (CauserieError, TypeError, ValueError, LookupError, AttributeError, RecursionError, OverflowError) as error:
+    except (ToolError, TypeError, ValueError, LookupError, AttributeError, RecursionError, OverflowError) as error:
         raise StateError(f"the saved conversation makes no sense: {error}") from error
 
 
