@@ -323,6 +323,25 @@ class TestWhileItGoesOn:
         assert len(found) == 10
         assert can_go_on(chat, engine)
 
+    def test_it_may_have_begun_while_somebody_else_was_about_to(self, talk: Talk) -> None:
+        chat, _ = talk("")
+        lock = chat._lock
+
+        class Late:
+            """Whoever takes it finds that a run has begun meanwhile."""
+
+            def acquire(self, blocking: bool = True) -> bool:
+                chat._run = chat._new_run(None, 8, 8, None, "result", None, {})
+                return lock.acquire(blocking)
+
+            def release(self) -> None:
+                lock.release()
+
+        chat._lock = Late()
+        with pytest.raises(BusyError):
+            chat.add_user("x")
+        assert chat.messages == ()
+
     def test_tools_may_use_other_conversations(self, talk: Talk, engine: Engine) -> None:
         def ask() -> str:
             return engine.conversation().send("Hi", samplers=Script(engine, "Hello.")).text
@@ -433,11 +452,11 @@ class TestWhileItGoesOn:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+            assert seen == ["cancelled"]
             assert told(chat.messages)[2:] == [("tool", DEGREES), ("tool", CANCELLED)]
             assert can_go_on(chat, engine)
 
         asyncio.run(main())
-        assert seen == ["cancelled"]
 
     def test_closing_the_conversation_ends_it(self, talk: Talk) -> None:
         def close() -> None:

@@ -272,7 +272,10 @@ class AsyncRunStream:
     async def _ask(self, plan: Planned) -> None:
         approve = self._run.approve
         if approve is not None and not self._run.cancelled:
-            asked = approve(plan.call) if is_async(approve) else await in_thread(lambda: approve(plan.call), "approve")
+            if is_async(approve):
+                asked = approve(plan.call)
+            else:
+                asked = await in_thread(lambda: approve(plan.call), "causerie approve")
             self._run.runner.decide(plan, await asked if inspect.isawaitable(asked) else asked)
 
 
