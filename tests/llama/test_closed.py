@@ -90,7 +90,7 @@ PLAIN = {
     "Vocab": set(),
     "Context": {"close", "closed", "cancel", "memory", "state", "adapters"},
     "Memory": {"can_cut", "can_share"},  # known from the options alone
-    "Template": {"close", "closed", "from_model"},
+    "Template": {"bos_token", "close", "closed", "eos_token", "from_model"},
 }
 CASES = [(kind, name) for kind, calls in CALLS.items() for name in calls]
 
