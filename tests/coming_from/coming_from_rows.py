@@ -102,6 +102,10 @@ def usable(found: Any, names: Names) -> bool:
     return found is None and conversation(names["chat"], names)
 
 
+def written(found: Any, names: Names) -> bool:
+    return found is None and names["file"].stat().st_size > 1000
+
+
 def embeds(found: Any, names: Names) -> bool:
     """A context that gives an embedding."""
     llama, np = names["llama"], names["np"]

@@ -45,13 +45,14 @@ def engine(smollm2_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def names(engine: Engine, smollm2_path: Path) -> Iterator[Names]:
+def names(engine: Engine, smollm2_path: Path, tmp_path: Path) -> Iterator[Names]:
     """Conversations and contexts are made when a row speaks of them."""
     made = Names(
         {
             **MODULES,
             **PUBLIC,
             "engine": engine,
+            "file": tmp_path / "talk.causerie",
             "function": function,
             "jinja": JINJA,
             "messages": MESSAGES,
@@ -69,11 +70,18 @@ def names(engine: Engine, smollm2_path: Path) -> Iterator[Names]:
             "blank": engine.conversation,
             "chat": lambda: engine.conversation(messages=MESSAGES),
             "context": lambda: three_tokens(engine.model),
+            "saved": lambda: saved(engine, tmp_path / "talk.causerie"),
         },
     )
     yield made
     if "context" in made.values:
         made["context"].close()
+
+
+def saved(engine: Engine, file: Path) -> Path:
+    """A conversation in a file."""
+    engine.conversation(messages=MESSAGES).save(file)
+    return file
 
 
 def one_token() -> llama.Batch:

@@ -22,6 +22,7 @@ from coming_from_rows import (
     true,
     usable,
     value_of,
+    written,
 )
 
 from causerie import Message, llama
@@ -62,6 +63,9 @@ CHECKS: dict[str, Any] = {
     ),
     "historyTransform.HistoryToText(history)": equals(HISTORY),
     "historyTransform.TextToHistory(role, text)": equals((Message("user", "Hi."),)),
+    "session.SaveSession(path)": written,
+    "session.LoadSession(path)": conversation,
+    "session.GetSessionState()": lambda found, names: found.messages == names["messages"],
     "session.AddInputTransform(transform)": lambda found, names: (
         found.add_user(" Hi. ") is None and found.messages[0].text == "Hi."
     ),
@@ -79,6 +83,8 @@ CHECKS: dict[str, Any] = {
     "conversation.Prompt(text)": told("system", "user", "assistant", "user"),
     "conversation.Sample()": lambda found, names: found.dtype == np.float32 and len(found) > 0,
     "conversation.Fork()": conversation,
+    "conversation.Save(path)": written,
+    "batchedExecutor.Load(path)": conversation,
     "conversation.Rewind(tokens)": lambda found, names: names["context"].memory.seq_pos_max(0) == 1,
     "conversation.Modify(modifier)": equals(None),
     "conversation.TokenCount": lambda found, names: found > 3,

@@ -20,6 +20,7 @@ from coming_from_rows import (
     told,
     usable,
     value_of,
+    written,
 )
 
 from causerie import llama
@@ -63,6 +64,8 @@ CHECKS: dict[str, Any] = {
     "sequence.contextTokens": ids,
     "sequence.nextTokenIndex": lambda found, names: found > 3,
     "sequence.tokenMeter": is_a(int),
+    "sequence.saveStateToFile(path)": written,
+    "sequence.loadStateFromFile(path, {acceptRisk: true})": conversation,
     "new LlamaCompletion({contextSequence}).generateCompletion(text)": reply,
     "model.tokenize(text)": ids,
     "model.detokenize(tokens)": is_a(str),

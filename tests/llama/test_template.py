@@ -191,3 +191,11 @@ for source in ("{{ " + "(" * n + "1" + ")" * n + " }}", "{% if 1 %}" * n + "{% e
 def test_deep_nesting_does_not_end_the_process(n: int) -> None:
     done = subprocess.run([sys.executable, "-c", NESTED, str(n)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_probes_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = Template("{% for m in messages %}{{ m.content }}{% endfor %}")
+    first = template.capabilities
+    monkeypatch.setattr("causerie.llama.template._take", lambda text: pytest.fail("probed again"))
+    first["supports_tools"] = "changed by whoever asked"  # type: ignore[assignment]
+    assert template.capabilities["supports_tools"] is False

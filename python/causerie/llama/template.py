@@ -89,6 +89,7 @@ class Template(Handle):
         self.source = source
         self._tokens = (bos, eos)
         self._dated: Template | None = None
+        self._capabilities: dict[str, bool] | None = None
         texts = [t.encode() for t in (source, bos, eos)]
         if len(texts[0]) > _MAX_SOURCE_BYTES:
             raise TemplateError(f"the chat template has {len(texts[0])} bytes, more than {_MAX_SOURCE_BYTES}")
@@ -187,11 +188,13 @@ class Template(Handle):
 
     @property
     def capabilities(self) -> dict[str, bool]:
-        """What the template can express, as llama.cpp found out by rendering probes."""
+        """What the template can express, as llama.cpp found out by rendering probes; it does so once."""
         with self._resource as pointer:
-            text = lib.causerie_template_caps(pointer)
-            check("reading the template's capabilities", TemplateError)
-        return _take(text)
+            if self._capabilities is None:
+                text = lib.causerie_template_caps(pointer)
+                check("reading the template's capabilities", TemplateError)
+                self._capabilities = _take(text)
+            return dict(self._capabilities)
 
 
 class ReplyFormat(Handle):
