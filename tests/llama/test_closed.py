@@ -35,6 +35,7 @@ CALLS: dict[str, dict[str, Callable[[Any], object]]] = {
         "sampling_defaults": lambda m: m.sampling_defaults,
         "chat_template": lambda m: m.chat_template(),
         "save": lambda m: m.save("/nonexistent/x.gguf"),
+        "fingerprint": lambda m: m.fingerprint,
         "vocab": lambda m: m.vocab,
         "__enter__": lambda m: m.__enter__(),
     },

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from tiny import write_llama
 
 from causerie.llama import Model
 
-if TYPE_CHECKING:
-    from pathlib import Path
+LOAD = """
+import sys
+from causerie.llama import Context, Model
+with Model(sys.argv[1]) as model, Context(model, n_ctx=64, n_threads=1):
+    print(sorted({"hashlib", "_hashlib"} & set(sys.modules)))
+"""
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def fingerprint(source: object, **options: object) -> str:
@@ -61,3 +72,34 @@ def test_other_metadata_differ(expected: str, tmp_path: Path) -> None:
 
 def test_overridden_metadata_differ(tiny_path: Path, expected: str) -> None:
     assert fingerprint(tiny_path, kv_overrides={"llama.rope.freq_base": 5.0}) != expected
+
+
+def test_loading_does_not_need_it(tiny_path: Path) -> None:
+    """It takes OpenSSL, which is larger than all of this library's Python."""
+    found = subprocess.run([sys.executable, "-c", LOAD, tiny_path], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not remove what is open")
+def test_is_that_of_the_files_which_were_loaded(tiny_path: Path, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(tiny_path.read_bytes())
+    with Model(path) as model:
+        path.unlink()
+        write_llama(path, seed=1)
+        assert model.fingerprint == expected
+        assert model.fingerprint == expected
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+@pytest.mark.parametrize("asked", [False, True])
+def test_leaves_no_descriptor_open(tiny_path: Path, asked: bool) -> None:
+    before = descriptors()
+    for closed in (False, True):
+        model = Model(tiny_path)
+        if asked:
+            assert model.fingerprint
+        if closed:
+            model.close()
+        del model
+        assert descriptors() == before

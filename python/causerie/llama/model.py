@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from causerie.llama import _model_file as files
 from causerie.llama._callbacks import Callback
 from causerie.llama._errors import check
-from causerie.llama._fingerprint import fingerprint
+from causerie.llama._fingerprint import Fingerprint
 from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib, path_bytes
 from causerie.llama._memory_check import require
@@ -89,7 +89,6 @@ class Model(Handle):
         decoder_start_token: id a decoder starts with, None if the model does not say.
         ftype: name of the quantisation.
         desc: llama.cpp's one-line description.
-        fingerprint: 32 hex digits that tell its content (metadata, tensors, samples of their data) from that of others.
         classifier_labels: one entry per output of a classifier, None where it has no label.
 
     Raises:
@@ -147,7 +146,8 @@ class Model(Handle):
         self._own(Resource("model", pointer, lib.llama_model_free, keep=(params, keep)))
         self._vocab: weakref.ref[Vocab] | None = None
         self._read_facts(pointer)
-        self.fingerprint: str = fingerprint(what, self._metadata, kv_overrides or {})
+        self._fingerprint = Fingerprint(what, self._metadata, dict(kv_overrides or {}))
+        weakref.finalize(self, self._fingerprint.close)
         drain_log()
 
     def _read_facts(self, p: Any) -> None:
@@ -193,6 +193,23 @@ class Model(Handle):
             vocab = Vocab(self)
             self._vocab = weakref.ref(vocab)
         return vocab
+
+    def close(self) -> None:
+        """See `Handle.close`."""
+        super().close()
+        self._fingerprint.close()
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits that tell its content (metadata, tensors, samples of their data) from that of other models.
+
+        Computed when it is first asked for, of the files that were loaded, whatever has become of their paths.
+
+        Raises:
+            OSError, ModelLoadError: a file has been damaged.
+        """
+        with self._resource:
+            return self._fingerprint.get()
 
     @property
     def metadata(self) -> Mapping[str, str]:
