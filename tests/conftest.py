@@ -45,11 +45,14 @@ def tools_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_models(tools_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One tiny random-weight model per architecture, by llama.cpp's name for it; kept in CAUSERIE_TINY_MODELS, if set."""
+    """One tiny random-weight model per architecture, by llama.cpp's name for it; kept in CAUSERIE_TINY_MODELS, if set.
+
+    The weights are the same in each run: how far one token changes the logits, by which tests judge, depends on them.
+    """
     folder = Path(os.environ.get("CAUSERIE_TINY_MODELS") or tmp_path_factory.mktemp("tiny"))
     if not any(folder.glob("*.gguf")):
         subprocess.run(
-            [tools_dir / "test-llama-archs", "-o", folder],
+            [tools_dir / "test-llama-archs", "-s", "1", "-o", folder],
             check=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from causerie.engine._pace import Pace
@@ -24,6 +24,7 @@ def test_it_learns_what_fits_into_the_stretch() -> None:
     assert pace.budget(4) == 200  # 10 ms and two times as much again
 
 
+@example(512, [(0, 0, 0.1)], 4)
 @given(
     st.integers(1, 600),
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 500), st.floats(1e-9, 100)), max_size=30),

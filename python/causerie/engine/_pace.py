@@ -49,9 +49,10 @@ class Pace:
         return self._row_seconds[nearest] * max(1.0, rows / nearest)
 
     def measured(self, rows: int, tokens: int, seconds: float) -> None:
-        """One step took so long, with so many generating rows and prompt tokens."""
+        """One step took so long, with so many generating rows and prompt tokens; one with neither tells nothing."""
         if not tokens:
-            self._row_seconds[rows] = _mean(self._row_seconds.get(rows, 0.0), seconds)
+            if rows:
+                self._row_seconds[rows] = _mean(self._row_seconds.get(rows, 0.0), seconds)
             return
         alone = self._alone(rows) if rows else 0.0
         if seconds > alone and (rows == 0 or alone):
