@@ -43,6 +43,13 @@ endif()
 
 add_subdirectory(vendor/llama.cpp EXCLUDE_FROM_ALL)
 
+# GCC's intrinsics for AMX tiles do not say what they read (native/amx_tiles.h).
+if (CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    set_property(
+        SOURCE "${LLAMA_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp" DIRECTORY "${LLAMA_DIR}/ggml/src"
+        APPEND PROPERTY COMPILE_OPTIONS -include "${CMAKE_CURRENT_SOURCE_DIR}/native/amx_tiles.h")
+endif()
+
 # The shim looks at a model's tensors, for which llama.h has no function (native/src/weights.cpp).
 set_target_properties(llama PROPERTIES WINDOWS_EXPORT_ALL_SYMBOLS ON)
 
