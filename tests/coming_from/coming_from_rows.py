@@ -102,6 +102,12 @@ def usable(found: Any, names: Names) -> bool:
     return found is None and conversation(names["chat"], names)
 
 
+def answered(found: Any, names: Names) -> bool:
+    """A run: the tool was called, and its result is there for the model that replied."""
+    roles = [message.role for message in names["aided"].messages]
+    return reply(found, names) and roles[:3] == ["user", "assistant", "tool"] and roles[-1] == "assistant"
+
+
 def written(found: Any, names: Names) -> bool:
     return found is None and names["file"].stat().st_size > 1000
 

@@ -5,7 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from coming_from_rows import Names, chunks, closed, embeds, engine, equals, ids, is_a, reply, table, told, value_of
+from coming_from_rows import (
+    Names,
+    answered,
+    chunks,
+    closed,
+    embeds,
+    engine,
+    equals,
+    ids,
+    is_a,
+    reply,
+    table,
+    told,
+    value_of,
+)
+
+from causerie import llama
 
 ROWS = table("llama-cpp-python")
 
@@ -29,7 +45,9 @@ CHECKS: dict[str, Any] = {
     'llm.create_chat_completion(messages, tools=tools, tool_choice="required")': lambda found, names: (
         {call.name for call in found.tool_calls} == {"weather"}
     ),
+    "llm.create_chat_completion(messages, functions=functions)": answered,
     "llm.create_completion(prompt)": lambda found, names: reply(found, names) and found.usage.prompt_tokens <= 4,
+    "llm(prompt, stream=True)": chunks,
     "llm.create_completion(prompt, echo=True)": lambda found, names: "Be brief." in found,
     "LlamaGrammar.from_string(text)": lambda found, names: found.text == "yes",
     "LlamaGrammar.from_json_schema(text)": a_value,
@@ -41,6 +59,10 @@ CHECKS: dict[str, Any] = {
     "llm.eval(tokens)": lambda found, names: names["context"].memory.seq_pos_max(0) == 3,
     "llm.sample(temp=0)": is_a(int),
     "llm.generate(tokens)": reply,
+    "llm.n_tokens": lambda found, names: found > 3,
+    "llm.input_ids": ids,
+    "llm.scores": lambda found, names: found.shape == (names["model"].vocab.n_tokens,),
+    "llm.tokenizer()": is_a(llama.Vocab),
     "llm.reset()": told("system"),
     "llm.set_seed(1)": lambda found, names: (
         found.text == names["engine"].conversation(messages=names["messages"]).send("Hi.", seed=1).text

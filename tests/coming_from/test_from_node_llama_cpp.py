@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from coming_from_rows import (
     Names,
+    answered,
     chunks,
     closed,
     conversation,
@@ -39,8 +40,11 @@ CHECKS: dict[str, Any] = {
     "new LlamaChatSession({contextSequence, contextShift})": conversation,
     "session.prompt(text)": is_a(str),
     "session.promptWithMeta(text)": reply,
+    "meta.stopReason": lambda found, names: found in {"stop", "length"},
     "session.prompt(text, {onTextChunk})": chunks,
     "session.prompt(text, {signal})": usable,
+    "session.prompt(text, {responsePrefix})": reply,
+    "session.prompt(text, {budgets: {thoughtTokens: 0}})": reply,
     "session.prompt(text, {maxTokens, temperature, topK, topP, minP, seed})": reply,
     "session.prompt(text, {customStopTriggers})": lambda found, names: "." not in found.text,
     "session.prompt(text, {repeatPenalty})": reply,
@@ -48,7 +52,11 @@ CHECKS: dict[str, Any] = {
     "llama.createGrammar({grammar})": lambda found, names: found.text == "yes",
     "llama.createGrammarForJsonSchema(schema)": lambda found, names: found in {"yes", "no"},
     "defineChatSessionFunction({description, params, handler})": lambda found, names: found.name == "weather",
-    "session.prompt(text, {functions})": lambda found, names: {call.name for call in found.tool_calls} == {"weather"},
+    "session.prompt(text, {functions})": answered,
+    "session.prompt(text, {functions, maxParallelFunctionCalls: 1})": answered,
+    "session.prompt(text, {functions, onFunctionCallParamsChunk})": lambda found, names: (
+        {"tool_call_delta"} <= {chunk.kind for chunk in found}
+    ),
     "session.preloadPrompt(text)": usable,
     "session.getChatHistory()": lambda found, names: found == names["messages"],
     "session.setChatHistory(history)": conversation,
@@ -56,6 +64,7 @@ CHECKS: dict[str, Any] = {
     "session.getLastEvaluationContextWindow()": lambda found, names: "Be brief." in found,
     "session.dispose()": closed,
     "session.disposed": equals(False),
+    "session.model, session.context": is_a(llama.Model),
     "sequence.evaluate(tokens)": lambda found, names: names["context"].memory.seq_pos_max(0) == 3,
     "sequence.evaluateWithoutGeneratingNewTokens(tokens)": usable,
     "sequence.controlledEvaluate(input)": lambda found, names: found.shape == (names["model"].vocab.n_tokens,),
