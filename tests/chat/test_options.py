@@ -57,7 +57,8 @@ def write_recommending(path: Path) -> Path:
 
 
 EVERYTHING: dict[str, Any] = {
-    "max_tokens": 5, "temperature": 0.5, "dynatemp_range": 0.1, "dynatemp_exponent": 1.5, "top_k": 3, "top_p": 0.5,
+    "max_tokens": 5, "thinking_budget": 7, "temperature": 0.5, "dynatemp_range": 0.1, "dynatemp_exponent": 1.5,
+    "top_k": 3, "top_p": 0.5,
     "min_p": 0.1, "typical_p": 0.9, "top_n_sigma": 1.0, "xtc_probability": 0.5, "xtc_threshold": 0.2,
     "dry_multiplier": 0.8, "dry_base": 2.0, "dry_allowed_length": 3, "dry_penalty_last_n": 100,
     "dry_sequence_breakers": ("\n",), "mirostat": 2, "mirostat_tau": 3.0, "mirostat_eta": 0.2, "adaptive_target": 0.3,
@@ -88,6 +89,8 @@ class TestValues:
         [
             ("max_tokens", np.int64(5), 5),
             ("max_tokens", -1, -1),
+            ("thinking_budget", np.int64(0), 0),
+            ("thinking_budget", -1, -1),
             ("temperature", np.float32(0.5), 0.5),
             ("temperature", 1, 1.0),
             ("temperature", Fraction(1, 2), 0.5),
@@ -127,6 +130,7 @@ class TestValues:
         ("name", "value"),
         [
             ("max_tokens", 0), ("max_tokens", -2), ("max_tokens", 2**31),
+            ("thinking_budget", -2), ("thinking_budget", 2**31),
             ("temperature", -0.1), ("temperature", NAN), ("temperature", INF), ("temperature", 1e-30),
             ("temperature", 10**400), ("temperature", np.float32("nan")), ("temperature", 1e39),
             ("dynatemp_range", -1), ("dynatemp_exponent", -1),
@@ -243,7 +247,7 @@ class TestOf:
 
     @pytest.mark.parametrize("name", ["zzzzzz", "", 3])
     def test_a_name_like_none_is_refused_with_the_list(self, name):
-        with pytest.raises(TypeError, match=r"unknown option .*: there are max_tokens, temperature, .*, n$"):
+        with pytest.raises(TypeError, match=r"unknown option .*: there are max_tokens, thinking_budget, .*, n$"):
             SamplingOptions.of({name: 1})
 
     @pytest.mark.parametrize("value", [5, "temperature=1", [("top_k", 3)]])
@@ -314,17 +318,17 @@ class TestResolve:
         model: Any = File()
         assert resolve(model=model) == resolve(None, None, model=model) == DEFAULTS
 
-    def test_the_defaults_leave_only_four_open(self):
+    def test_the_defaults_leave_only_five_open(self):
         assert {name for name in CHECKS if getattr(DEFAULTS, name) is None} == {
-            "max_tokens", "seed", "logprobs", "grammar",
+            "max_tokens", "thinking_budget", "seed", "logprobs", "grammar",
         }  # fmt: skip
         assert (DEFAULTS.temperature, DEFAULTS.top_k, DEFAULTS.top_p, DEFAULTS.min_p) == (0.8, 40, 0.95, 0.05)
         assert (DEFAULTS.repeat_last_n, DEFAULTS.dry_penalty_last_n, DEFAULTS.n) == (64, 64, 1)
 
     def test_what_is_inherited_can_be_taken_back(self):
-        far = {"max_tokens": 5, "seed": 1, "logprobs": 3, "grammar": 'root ::= "a"', "stop": "x",
+        far = {"max_tokens": 5, "thinking_budget": 3, "seed": 1, "logprobs": 3, "grammar": 'root ::= "a"', "stop": "x",
                "logit_bias": {1: False}, "samplers": shout}  # fmt: skip
-        near = {"max_tokens": -1, "seed": -1, "logprobs": False, "grammar": "", "stop": [], "logit_bias": {},
+        near = {"max_tokens": -1, "thinking_budget": -1, "seed": -1, "logprobs": False, "grammar": "", "stop": [], "logit_bias": {},
                 "samplers": []}  # fmt: skip
         model: Any = File()
         assert resolve(near, far, model=model) == DEFAULTS

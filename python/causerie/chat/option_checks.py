@@ -172,6 +172,7 @@ _penalty = _ranged(-_LARGE, _LARGE)
 CHECKS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
     {
         "max_tokens": _max_tokens,
+        "thinking_budget": _counted(-1),
         "temperature": _temperature,
         "dynatemp_range": _rate,
         "dynatemp_exponent": _rate,

@@ -34,6 +34,8 @@ class SamplingOptions:
 
     Attributes:
         max_tokens: most tokens to generate, >= 1; -1: no limit of its own, also where one would be inherited.
+        thinking_budget: most tokens to think, where the model's template has thinking; then its end is put in. 0: none;
+            -1: no limit of its own, also where one would be inherited.
         temperature: divides the logits, >= 0; 0: the likeliest token, always (dynatemp, mirostat and adaptive_* then
             have no say); 1: no change.
         dynatemp_range: half the width of the range in which the temperature follows the entropy, 0..1e6; 0: none.
@@ -78,6 +80,7 @@ class SamplingOptions:
     """
 
     max_tokens: int | None = None
+    thinking_budget: int | None = None
     temperature: float | None = None
     dynatemp_range: float | None = None
     dynatemp_exponent: float | None = None
@@ -154,7 +157,7 @@ DEFAULTS = SamplingOptions(
     adaptive_target=-1.0, adaptive_decay=0.9, repeat_penalty=1.0, repeat_last_n=64, frequency_penalty=0.0,
     presence_penalty=0.0, stop=(), logit_bias={}, samplers=(), n=1,
 )  # fmt: skip
-"""What llama.cpp's own programs do if nobody says otherwise; max_tokens, seed, logprobs and grammar are not set."""
+"""What llama.cpp's own programs do if nobody says otherwise; those that can be None are not set."""
 
 # llama.h's short names for what a file recommends. Its order of samplers ("sequence") is not followed.
 _FILE_NAMES = {
@@ -201,7 +204,8 @@ def resolve(*levels: SamplingOptions | Mapping[str, Any] | None, model: Model) -
         model: whose file is asked.
 
     Returns:
-        Options of which only these can be None: max_tokens (no limit), seed (random), logprobs and grammar (none).
+        Options of which only these can be None: max_tokens and thinking_budget (no limit), seed (random), logprobs and
+        grammar (none).
 
     Raises:
         TypeError, ValueError: as `SamplingOptions.of`.
@@ -212,6 +216,7 @@ def resolve(*levels: SamplingOptions | Mapping[str, Any] | None, model: Model) -
     return replace(
         found,
         max_tokens=None if found.max_tokens == -1 else found.max_tokens,
+        thinking_budget=None if found.thinking_budget == -1 else found.thinking_budget,
         seed=None if found.seed == -1 else found.seed,
         logprobs=None if found.logprobs == -1 else found.logprobs,
         grammar=found.grammar or None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from causerie.chat.chat_template import Prompt
     from causerie.llama.vocab import Vocab
 
-__all__ = ["ReplyGrammar", "answer_grammar", "tools_grammar"]
+__all__ = ["ReplyGrammar", "answer_grammar", "thinking_section", "tools_grammar"]
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9-]+")  # llama.cpp's own rule for names of rules
 _FREE_TEXT = re.compile(r"until-[0-9]+")
@@ -99,7 +99,7 @@ def tools_grammar(prompt: Prompt, tools: Sequence[Mapping[str, Any]], *, require
             put_together(without_unused(rules)),
             words=tuple(str(t["value"]) for t in prompt.grammar_triggers if t["type"] == _WORD),
             patterns=tuple(_patterns(prompt)),
-            thinking=_thinking(prompt),
+            thinking=thinking_section(prompt),
         )
         return found if found.words or found.patterns else None
     if required:
@@ -164,8 +164,8 @@ def _patterns(prompt: Prompt) -> Iterator[str]:
             yield value if trigger["type"] == _PATTERN else f"^{value.removeprefix('^').removesuffix('$')}$"
 
 
-def _thinking(prompt: Prompt) -> Section | None:
-    """The thinking of the reply; a model may write of calls there."""
+def thinking_section(prompt: Prompt) -> Section | None:
+    """The thinking of the reply, in which a model may write of calls; None: its format has no marks around it."""
     opening, closings = prompt.thinking_start_tag.strip(), tuple(map(str.strip, prompt.thinking_end_tags))
     if not opening or not closings:
         return None

@@ -207,8 +207,12 @@ class Replying:
         )  # fmt: skip
         chooser = Chooser(choice.chain, grammar=choice.grammar, preselect=choice.preselect, n_top=options.logprobs)
         candidate.generation = engine.generate(
-            sequence, answering.encoded.ids, chooser=chooser, max_tokens=options.max_tokens, sink=candidate
-        )
+            sequence, answering.encoded.ids,
+            chooser=chooser,
+            max_tokens=options.max_tokens,
+            sink=candidate,
+            forcing=answering.thinking_budget(),
+        )  # fmt: skip
         undo.callback(engine.cancel, candidate.generation)
         return candidate
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from causerie.chat.generic_tools import GenericPrompt
 from causerie.chat.messages import Message
-from causerie.chat.reply_grammar import ReplyGrammar, answer_grammar, tools_grammar
+from causerie.chat.reply_grammar import ReplyGrammar, answer_grammar, thinking_section, tools_grammar
 from causerie.chat.reply_reading import PlainReader, bytes_reader, is_plain, preserved_ids
 from causerie.chat.sampling_chain import sampling_chain
 from causerie.chat.text_ids import text_ids
+from causerie.chat.thinking_budget import ThinkingBudget
 from causerie.errors import TemplateError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Answering:
 
     Raises:
         UnsupportedError: tools are offered together with a constraint on the text, or have to be called in a format of
-            which llama.cpp has no grammar.
+            which llama.cpp has no grammar; thinking is limited in a format that has no marks around it.
     """
 
     encoded: Encoded
@@ -62,6 +63,7 @@ class Answering:
 
     def __post_init__(self) -> None:
         _ = self.grammar
+        self.thinking_budget()
 
     @cached_property
     def grammar(self) -> ReplyGrammar | None:
@@ -111,6 +113,30 @@ class Answering:
             return ()
         ids = text_ids(self.model.vocab, self.encoded.begun or "", inside=True)
         return self.encoded.begun_ids or tuple(ids)
+
+    def thinking_budget(self) -> ThinkingBudget | None:
+        """What ends the thinking of one candidate in time; None: nothing has to."""
+        budget, prompt = self.options.thinking_budget, self.encoded.prompt
+        if budget is None or self._is_text:
+            return None
+        section = thinking_section(prompt)
+        if section is None:
+            if not self.settings.encoder.template.capabilities["supports_thinking"]:
+                return None
+            raise UnsupportedError(
+                "this template's format has no mark at the end of its thinking that could be put in: leave "
+                "thinking_budget out, or give another template"
+            )
+        vocab = self.model.vocab
+        closing = text_ids(vocab, prompt.thinking_end_tags[0], trusted=True, inside=True)
+        found = ThinkingBudget(budget, section, tuple(closing), vocab.piece, self._reads_as_thinking)
+        ids, text = self.before
+        found.hear(ids or text_ids(vocab, text.decode("utf-8", "replace"), inside=True))
+        return found
+
+    def _reads_as_thinking(self, begun: str) -> bool:
+        """Whether what follows this beginning of a reply is thinking."""
+        return self.encoded.prompt.parse(f"{begun}Hm.", partial=True).thinking.endswith("Hm.")
 
     @cached_property
     def preserved(self) -> frozenset[int]:

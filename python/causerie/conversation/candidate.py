@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.chat.kept_ids import kept_ids
@@ -116,6 +117,8 @@ class Candidate:
         def entry(token: int, logprob: float, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
             return TokenLogprob(token, self._vocab.piece(token).decode("utf-8", "replace"), logprob, top)
 
+        if chosen.forced:
+            return replace(entry(chosen.token, float("nan")), forced=True)
         top = tuple(entry(token, p) for token, p in chosen.top)
         return entry(chosen.token, chosen.logprob if chosen.logprob is not None else float("nan"), top)
 

@@ -24,12 +24,15 @@ class TokenLogprob:
         text: what it stands for; bytes that are no character by themselves are U+FFFD.
         logprob: log-softmax of the model's logits at this token.
         top: the likeliest tokens at this place, likeliest first, each with an empty `top`.
+        forced: whether it was put in (the end of a thinking that became too long): the model was not asked, so its
+            logprob is NaN.
     """
 
     id: int
     text: str
     logprob: float
     top: tuple[TokenLogprob, ...] = ()
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

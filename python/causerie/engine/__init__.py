@@ -1,7 +1,7 @@
 """Many sequences of token ids on one context: who runs when, and whose tokens are in which cells. No text here."""
 
 from causerie.engine.engine import TokenEngine
-from causerie.engine.generation import FinishReason, Generation, TokenSink
+from causerie.engine.generation import FinishReason, Forcing, Generation, TokenSink
 from causerie.engine.sequence import Sequence
 from causerie.engine.sequence_state import SequenceState
 from causerie.engine.stats import CacheEntry, CacheMap, EngineStats
@@ -11,6 +11,7 @@ __all__ = [
     "CacheMap",
     "EngineStats",
     "FinishReason",
+    "Forcing",
     "Generation",
     "Sequence",
     "SequenceState",

@@ -6,8 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from causerie.engine._delivery import Delivery
 from causerie.engine._evaluator import Evaluator
-from causerie.engine._placing import Placing
 from causerie.errors import CacheFullError, DecodeError, NativeError
 
 if TYPE_CHECKING:
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from causerie.engine._counters import Counters
     from causerie.engine._pace import Pace
     from causerie.engine._slots import Slot
-    from causerie.engine.generation import FinishReason, Generation
+    from causerie.engine.generation import Generation
     from causerie.llama.context import Context
-    from causerie.llama.step import Chosen
 
 __all__ = ["Scheduler"]
 
@@ -28,7 +27,7 @@ logger = logging.getLogger("causerie.engine")
 _CANCELLED = 2  # llama_decode's code
 
 
-class Scheduler:
+class Scheduler(Delivery):
     """All unfinished generations, in the order they came, and the steps that bring them forward.
 
     A generation needs `target[len(held):]` evaluated before its next token can be chosen. One that was chosen before
@@ -47,19 +46,13 @@ class Scheduler:
     def __init__(
         self, context: Context, cache: Cache, pace: Pace, counters: Counters, lock: threading.RLock, n_ctx: int
     ) -> None:
+        super().__init__(context.model.vocab, cache, counters, lock, n_ctx)
         self._context = context
-        self._vocab = context.model.vocab
-        self._cache = cache
         self._pace = pace
-        self._counters = counters
-        self._lock = lock
         self._evaluator = Evaluator(context, cache, pace, counters, lock)
         self._step = self._evaluator.step
-        self._n_ctx = n_ctx
         self.broken: BaseException | None = None  # why nothing can be evaluated any more
-        self.active: list[Generation] = []
         self._incoming: list[Generation] = []  # under the lock: submitted since the last step
-        self._placing = Placing(cache)
         self._together: list[tuple[Generation, Slot]] = []  # those in the last step, if it can be repeated
 
     @property
@@ -159,6 +152,10 @@ class Scheduler:
                 generation.started = time.perf_counter()
                 generation.cached = len(generation.slot.held)
                 self._counters.cached_tokens += generation.cached
+                if generation.forcing is not None:
+                    self._put_in(generation, generation.forcing, generation.forcing.begin)
+                    if generation.done:
+                        return 0
             if self._remaining(generation) == 0:  # only asked to be evaluated, and is
                 self.finish(generation, "length")
                 return 0
@@ -236,6 +233,8 @@ class Scheduler:
                 most = min(most, self._n_ctx - len(generation.target))
                 if generation.max_tokens is not None:
                     most = min(most, generation.max_tokens - generation.n_generated)
+                if generation.ahead is not None:
+                    most = min(most, generation.ahead)
         return max(1, most)
 
     def _ends_with(self, generation: Generation) -> bool:
@@ -278,73 +277,10 @@ class Scheduler:
         elif not self._yield_place():
             self.fail(plan[0], error)
 
-    def _deliver(self, choosing: list[Generation], results: list[Chosen | BaseException]) -> None:
-        for generation, result in zip(choosing, results, strict=True):
-            if generation.finish_reason is not None:
-                continue  # it was enough before
-            if isinstance(result, BaseException):
-                self.fail(generation, result)
-            else:
-                self._take(generation, result)
-
-    def _take(self, generation: Generation, chosen: Chosen) -> None:
-        """One more token."""
-        if not generation.first_token:
-            generation.first_token = time.perf_counter()
-        if self._vocab.is_eog(chosen.token):
-            self.finish(generation, "stop")
-            return
-        generation.target.append(chosen.token)
-        self._counters.generated += 1
-        enough = False
-        if generation.sink is not None:
-            try:
-                enough = generation.sink.token(chosen)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the generation is waited for
-                self.fail(generation, error)
-                return
-        if enough:
-            self.finish(generation, "stop")
-        elif len(generation.target) >= self._n_ctx:
-            generation.context_full = True
-            self.finish(generation, "length")
-        elif generation.n_generated == generation.max_tokens:
-            self.finish(generation, "length")
-        else:
-            self._tell(generation)
-
     # ---- ends ----
-
-    def fail(self, generation: Generation, error: BaseException) -> None:
-        """End a generation with an exception."""
-        generation.error = error
-        if isinstance(error, NativeError) and error.aborted:
-            logger.error("llama.cpp stopped at an internal check: %s", error)
-        self.finish(generation, "error")
 
     def fail_all(self, error: BaseException) -> None:
         """End every generation with an exception, as nothing can be evaluated any more."""
         self.broken = error
         for generation in self.unfinished():
             self.fail(generation, error)
-
-    def finish(self, generation: Generation, reason: FinishReason) -> None:
-        """End a generation; what its slot holds stays there."""
-        slot = generation.sequence.slot
-        if generation.placed and slot is not None:
-            slot.busy = False
-            slot.used = self._cache.clock
-        generation.placed = False
-        self._placing.forget(generation)
-        if generation.chooser is not None:
-            generation.chooser.close()
-        generation.ended = time.perf_counter()
-        with self._lock:
-            self.active.remove(generation)
-            generation.finish_reason = reason
-        self._tell(generation)
-
-    def _tell(self, generation: Generation) -> None:
-        with self._lock:
-            for news in tuple(generation.listeners):
-                news()

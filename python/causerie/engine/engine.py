@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from causerie.engine.generation import TokenSink
+    from causerie.engine.generation import Forcing, TokenSink
     from causerie.engine.stats import CacheMap, EngineStats
     from causerie.llama.step import Chooser
 
@@ -187,6 +187,7 @@ class TokenEngine(CarriesStates):
         chooser: Chooser | None,
         max_tokens: int | None = None,
         sink: TokenSink | None = None,
+        forcing: Forcing | None = None,
     ) -> Generation:
         """Ask for tokens behind a prompt. Returns at once; `wait` brings it forward.
 
@@ -196,6 +197,7 @@ class TokenEngine(CarriesStates):
             chooser: how tokens are chosen; the engine closes it when the generation ends. None: only evaluate.
             max_tokens: so many tokens at most; None: until the model ends its turn or the context is full.
             sink: is given every token.
+            forcing: puts in tokens of its own, as if they had been chosen.
 
         Raises:
             ContextOverflowError: the prompt leaves no room for a token; `.needed` and `.available`.
@@ -222,7 +224,7 @@ class TokenEngine(CarriesStates):
             self.require_open()
             self._require_idle(sequence)
             generation = Generation(
-                sequence, ids, chooser, max_tokens=max_tokens, sink=sink, number=next(self._numbers)
+                sequence, ids, chooser, max_tokens=max_tokens, sink=sink, forcing=forcing, number=next(self._numbers)
             )
             sequence.generation = generation
             self._scheduler.submit(generation)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from causerie.engine.sequence import Sequence
     from causerie.llama.step import Chooser, Chosen
 
-__all__ = ["FinishReason", "Generation", "TokenSink"]
+__all__ = ["FinishReason", "Forcing", "Generation", "TokenSink"]
 
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "error"]
 
@@ -23,6 +23,26 @@ class TokenSink(Protocol):
     def token(self, chosen: Chosen) -> bool:
         """One more token; True: enough, it was the last. An exception ends this generation and no other."""
         ...
+
+
+class Forcing(Protocol):
+    """Puts tokens into a generation that nobody has chosen, on whichever thread leads the engine.
+
+    What it raises ends this generation and no other.
+    """
+
+    @property
+    def ahead(self) -> int | None:
+        """How many tokens may be chosen before it hears of the first: it puts none in before the last of them.
+
+        At least 1; None: any number.
+        """
+
+    def begin(self) -> tuple[int, ...]:
+        """Ids that come first."""
+
+    def after(self, token: int) -> tuple[int, ...]:
+        """Ids that come behind this token, which was chosen."""
 
 
 class Generation:
@@ -50,6 +70,7 @@ class Generation:
         *,
         max_tokens: int | None,
         sink: TokenSink | None,
+        forcing: Forcing | None,
         number: int,
     ) -> None:
         self.sequence = sequence
@@ -58,7 +79,9 @@ class Generation:
         self.chooser = chooser
         self.max_tokens = max_tokens
         self.sink = sink
+        self.forcing = forcing
         self.number = number
+        self.ahead: int | None = None  # how many tokens may be chosen before `forcing` hears of the first
         self.cached = 0
         self.evaluated = 0
         self.finish_reason: FinishReason | None = None

@@ -34,11 +34,13 @@ class Chosen(NamedTuple):
         token: its id; the samplers have accepted it.
         logprob: log-softmax of the raw logits at the token; None if it was not asked for.
         top: (id, log-probability) of the likeliest tokens, likeliest first; fewer where others are impossible.
+        forced: whether it was put in, and nothing was chosen.
     """
 
     token: int
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
+    forced: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,15 @@ class Chooser:
     def has_custom(self) -> bool:
         """Whether a sampler of it is written in Python."""
         return any(sampler._has_custom for sampler in self.samplers)
+
+    def accept(self, token: int) -> None:
+        """Tell the samplers that this token came next, where it was not chosen.
+
+        Raises:
+            GrammarError, ValueError: as `Sampler.accept`.
+        """
+        for sampler in self.samplers:
+            sampler.accept(token)
 
     def close(self) -> None:
         """Free its samplers. Idempotent."""
