@@ -12,10 +12,11 @@ SOURCES := $(wildcard pyproject.toml CMakeLists.txt README.md LICENSE cmake/* ve
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .DEFAULT_GOAL := help
-.PHONY: help venv provision build install chat test lint types unit test-archs tools sanitize bench sdist wheel clean FORCE
+.PHONY: help venv provision build install chat test lint types unit test-archs tools sanitize bench bench-unit bench-tools \
+	sdist wheel clean FORCE
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 venv: .venv/made ## make .venv with the tools that a build needs
 
@@ -53,8 +54,13 @@ sanitize: .venv/tools ## the shim's tests and fuzzer under AddressSanitizer and 
 	@. .venv/paths && .venv/bin/cmake --build "$$BUILD_DIR" --target shim_test shim_fuzz
 	@. .venv/paths && "$$BUILD_DIR/native/shim_test" && "$$BUILD_DIR/native/shim_fuzz" $(or $(FUZZ_RUNS),2000)
 
-bench: .venv/tools ## the benchmarks; ARGS="-k name" reaches pytest
-	.venv/bin/python -m pytest benchmarks $(ARGS)
+bench: .venv/bench-tools ## causerie beside other libraries, with a report; ARGS="--quick", "--help": benchmarks/README.md
+	.venv/bin/python -m benchmarks.side_by_side $(ARGS)
+
+bench-unit: .venv/bench-tools ## the benchmarks of single parts; ARGS="-k name" reaches pytest
+	.venv/bin/python -m pytest $(or $(ARGS),benchmarks)
+
+bench-tools: .venv/bench-tools ## llama-server too, which only benchmarks need
 
 sdist: .venv/made .venv/settings ## a source distribution in dist/
 	.venv/bin/python -m build --sdist --no-isolation
@@ -95,4 +101,10 @@ clean: ## remove all that was made, except vendor/llama.cpp and the download cac
 	@.venv/bin/python -c 'import glob; print("BUILD_DIR=" + glob.glob("build/*/CMakeCache.txt")[0].rpartition("/")[0])' > .venv/paths
 	@. .venv/paths && .venv/bin/cmake -DCAUSERIE_BUILD_TOOLS=ON "$$BUILD_DIR" > .venv/tools.log
 	@. .venv/paths && .venv/bin/cmake --build "$$BUILD_DIR" --target llama-bench llama-batched-bench llama-completion test-llama-archs
+	@touch $@
+
+.venv/bench-tools: .venv/tools
+	@echo "Building llama-server for the benchmarks (some 5 minutes on 2 cores)"
+	@. .venv/paths && .venv/bin/cmake -DLLAMA_BUILD_SERVER=ON -DLLAMA_USE_PREBUILT_UI=OFF "$$BUILD_DIR" > .venv/bench-tools.log
+	@. .venv/paths && .venv/bin/cmake --build "$$BUILD_DIR" --target llama-server
 	@touch $@
