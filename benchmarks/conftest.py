@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from benchmarks.side_by_side.workplace import Workplace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-ROOT = Path(__file__).resolve().parents[1]
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
@@ -23,16 +22,15 @@ def model_path() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tools_dir() -> Path:
-    """Folder with llama.cpp's own programs (`make tools`)."""
-    import os
+def place(model_path: Path) -> Workplace:
+    """The model, two threads, and what runs programs."""
+    return Workplace(model_path, threads=2)
 
-    chosen = os.environ.get("CAUSERIE_TOOLS_DIR")
-    folders = [Path(chosen)] if chosen else sorted((ROOT / "build").glob("*/bin"))
-    for folder in folders:
-        if (folder / "llama-bench").exists():
-            return folder
-    pytest.fail("llama-bench is not built: run `make tools`, or set CAUSERIE_TOOLS_DIR")
+
+@pytest.fixture(scope="session")
+def tools_dir(place: Workplace) -> Path:
+    """Folder with llama.cpp's own programs (`make bench-tools`)."""
+    return place.tools
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from benchmarks.side_by_side.references import native_load
 
 from causerie import llama
 from causerie.llama import ffi, lib
@@ -129,31 +129,8 @@ def test_import_against_numpy(compare: Callable[..., float], module: str) -> Non
     compare(lambda: seconds(module), lambda: seconds("numpy"), unit="s", rounds=11)
 
 
-@pytest.fixture(scope="module")
-def native_load(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The C program that loads a model with the very libraries of this installation."""
-    libraries = Path(llama.__file__).parents[1] / "lib"
-    if not libraries.is_dir():  # an editable install keeps them elsewhere
-        libraries = next(Path(p).parent for p in _mapped_files() if "causerie-llama" in Path(p).name)
-    compiler = shutil.which("cc")
-    assert compiler is not None, "a C compiler is needed for the reference program"
-    program = tmp_path_factory.mktemp("native") / "native_load"
-    output_of(
-        compiler, "-O2", PROGRAMS / "native_load.c", "-o", program,
-        "-I", ROOT / "vendor/llama.cpp/include", "-I", ROOT / "vendor/llama.cpp/ggml/include",
-        f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lcauserie-llama", "-lcauserie-ggml-base", "-lcauserie-ggml",
-    )  # fmt: skip
-    return program
-
-
-def _mapped_files() -> set[str]:
-    return {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
-
-
 @pytest.mark.parametrize("figure", ["load", "resident"])
-def test_model_load_against_c(
-    compare: Callable[..., float], model_path: Path, native_load: Path, figure: str, benchmark
-) -> None:
+def test_model_load_against_c(compare: Callable[..., float], model_path: Path, figure: str, benchmark) -> None:
     """Bars: load time within 1.05 of llama.cpp's own, resident memory within 30 MB of it."""
     column = {"load": 0, "resident": 2}[figure]
 
@@ -161,7 +138,7 @@ def test_model_load_against_c(
         return float(output_of(sys.executable, PROGRAMS / "python_load.py", model_path).split()[column])
 
     def reference() -> float:
-        return float(output_of(native_load, model_path).split()[column])
+        return float(output_of(native_load(), model_path).split()[column])
 
     compare(ours, reference, unit="s" if figure == "load" else "KiB", rounds=9)
     if figure == "resident":

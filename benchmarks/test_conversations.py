@@ -1,21 +1,17 @@
-"""What conversations cost: against llama.cpp's own programs, and against themselves. See docs/engine.md for figures."""
+"""What conversations cost with several options of the engine, and against themselves; figures: docs/engine.md."""
 
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 PROGRAMS = Path(__file__).parent / "programs"
 THREADS = 2
@@ -51,38 +47,6 @@ def batched_bench(model_path: Path, tools_dir: Path) -> Callable[..., dict[str, 
         return json.loads(next(line for line in text.splitlines() if line.startswith("{")))
 
     return run
-
-
-@pytest.fixture(scope="module")
-def server(model_path: Path, tools_dir: Path) -> Iterator[Callable[..., dict[str, Any]]]:
-    """llama-server with 8 slots, and clients that ask at the same moment."""
-    program = tools_dir / "llama-server"
-    if not program.exists():
-        pytest.skip("llama-server is not built: configure with LLAMA_BUILD_SERVER=ON to compare with it")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        program, "-m", model_path, "--host", "127.0.0.1", "--port", port, "-np", 16, "-c", 16384, "-t", THREADS,
-        "-tb", THREADS, "--no-webui",
-    ]  # fmt: skip
-    process = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(300):
-            try:
-                if json.load(urllib.request.urlopen(f"{url}/health"))["status"] == "ok":
-                    break
-            except (OSError, urllib.error.URLError):
-                time.sleep(0.1)
-
-        def run(n: int, shared: int = 0) -> dict[str, Any]:
-            return json.loads(output_of(sys.executable, PROGRAMS / "server_clients.py", url, n, TOKENS, shared))
-
-        yield run
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.mark.parametrize("depth", ["from the start", "behind the prompt"])
@@ -127,19 +91,6 @@ def test_together_against_batched_bench(
     )
 
 
-@pytest.mark.parametrize("n", [1, 8, 16])
-def test_together_against_llama_server(
-    compare: Callable[..., float], ours: Callable[..., Any], server: Callable[..., Any], n: int
-) -> None:
-    """Bar: 1.05 of llama-server with as many slots."""
-    compare(
-        lambda: ours("together", "--n", n)["tokens_per_second"],
-        lambda: server(n)["tokens_per_second"],
-        unit="tokens/s",
-        rounds=5,
-    )
-
-
 @pytest.mark.parametrize("ubatch", ["default", 512])
 def test_shared_prompt_against_batched_bench(
     compare: Callable[..., float], ours: Callable[..., Any], batched_bench: Callable[..., Any], ubatch: int | str
@@ -156,18 +107,6 @@ def test_shared_prompt_against_batched_bench(
         lambda: batched_bench(8, prompt, "-pps", "-kvu")["t"],
         unit="s",
         rounds=5,
-    )
-
-
-def test_shared_prompt_against_llama_server(
-    compare: Callable[..., float], ours: Callable[..., Any], server: Callable[..., Any]
-) -> None:
-    """Bar: 2.2 times as fast (seconds: 0.45 of its)."""
-    compare(
-        lambda: ours("together", "--n", 8, "--shared", SHARED)["seconds"],
-        lambda: server(8, SHARED)["seconds"],
-        unit="s",
-        rounds=3,
     )
 
 

@@ -1,6 +1,9 @@
-/* Loads a model and makes a context with llama.cpp alone; prints load seconds, context seconds, resident KiB. */
+/* Loads a model and makes a context with llama.cpp alone; prints load seconds, context seconds, resident KiB.
+
+   Usage: native_load MODEL [N_CTX [THREADS]] */
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "llama.h"
@@ -27,7 +30,7 @@ static long resident_kib(void) {
 }
 
 int main(int argc, char ** argv) {
-    if (argc != 2) {
+    if (argc < 2 || argc > 4) {
         return 2;
     }
     llama_log_set(quiet, NULL);
@@ -39,9 +42,9 @@ int main(int argc, char ** argv) {
     }
     int64_t loaded = llama_time_us();
     struct llama_context_params params = llama_context_default_params();
-    params.n_ctx = 512;
+    params.n_ctx = argc > 2 ? (uint32_t) atoi(argv[2]) : 512;
     params.n_batch = 512;
-    params.n_threads = params.n_threads_batch = 2;
+    params.n_threads = params.n_threads_batch = argc > 3 ? atoi(argv[3]) : 2;
     struct llama_context * ctx = llama_init_from_model(model, params);
     if (ctx == NULL) {
         return 1;

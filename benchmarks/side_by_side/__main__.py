@@ -26,6 +26,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything work? Written elsewhere")
     parser.add_argument("--groups", nargs="+", metavar="GROUP", help="only these (names may be shortened)")
     parser.add_argument("--cases", metavar="TEXT", help="only cases with this text in their name")
+    parser.add_argument("--bars", action="store_true", help="only cases of which something is expected")
     parser.add_argument("--systems", nargs="+", metavar="NAME", help="only these (causerie is always there)")
     parser.add_argument("--minutes", type=float, help="begin no round that would end later; the same command goes on")
     parser.add_argument("--threads", type=int, default=2)
@@ -56,7 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
 def is_chosen(case: Case, args: argparse.Namespace) -> bool:
     """Whether a case was asked for."""
     in_group = not args.groups or any(case.group.startswith(name) for name in args.groups)
-    return in_group and (args.cases or "") in case.name
+    has_bars = not args.bars or any(measure.bars for measure in case.measures)
+    return in_group and has_bars and (args.cases or "") in case.name
 
 
 def measured(args: argparse.Namespace, sizes: cases.Sizes, chosen: list[Case]) -> int:

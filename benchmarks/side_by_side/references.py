@@ -67,25 +67,27 @@ class BatchedBench:
 class NativeLoad:
     """Loading by a C program that is linked to the very libraries that causerie uses."""
 
-    differs: str = "no Python, no template"
+    n_ctx: int
+    differs: str = "no Python, no template, no reply"
 
     def run(self, place: Workplace) -> Values:
-        load, context, resident = map(float, place.output_of(native_load(), place.model).split())
+        printed = place.output_of(native_load(), place.model, self.n_ctx, place.threads)
+        load, context, resident = map(float, printed.split())
         return {"model loaded": load + context, "resident": resident / 1024}
 
 
 @dataclass(frozen=True)
 class Import:
-    """Seconds that a Python module takes to import, in a process of its own."""
+    """Milliseconds that an import in Python takes, in a process of its own."""
 
     system: str
-    module: str
+    statement: str
     differs: str = ""
 
     def run(self, place: Workplace) -> Values:
         installed = place.installed.get(self.system)
         python = sys.executable if installed is None else installed.command[0]
-        code = f"import time; t = time.perf_counter(); import {self.module}; print(time.perf_counter() - t)"
+        code = f"import time; t = time.perf_counter(); {self.statement}; print(time.perf_counter() - t)"
         return {"import": 1e3 * float(place.output_of(python, "-c", code))}
 
 

@@ -69,10 +69,10 @@ class Figures(dict[str, Any]):
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Add the seconds of a block."""
+        """Keep the seconds of a block."""
         begun = time.perf_counter()
         yield
-        self[name] = self.get(name, 0.0) + time.perf_counter() - begun
+        self[name] = time.perf_counter() - begun
 
 
 def resident_bytes(pid: int | str = "self") -> int:
@@ -190,7 +190,7 @@ class Run:
             self.system.chat(None).say("Hello", lambda: None, 4, None)
             self.replies.clear()
             self.clock.start()
-            with figures.timed("load"):
+            with figures.timed("restore"):
                 chat = fresh(path)
             self.say(chat, self.task.resume, 0, 0, 1)
             figures["resumed_first_token"] = self.replies[0]["times"][0]

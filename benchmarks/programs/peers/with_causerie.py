@@ -46,14 +46,14 @@ class Causerie:
     def __init__(self, task: Task, figures: Figures) -> None:
         import causerie
 
-        self.causerie, self.task = causerie, task
+        self.causerie, self.task, self.engine_type = causerie, task, causerie.Engine  # imported when it is named
         with figures.timed("load"):
             self.engine = self.opened()
 
     def opened(self) -> Any:
         """A new engine. The model's path, so that it belongs to the engine."""
         task = self.task
-        return self.causerie.Engine(
+        return self.engine_type(
             task.model, n_ctx=task.n_ctx, n_threads=task.threads, max_resident=task.parallel, **task.options
         )
 

@@ -1,7 +1,8 @@
 // A task done with node-llama-cpp: one context with as many sequences as the task has parallel conversations.
 // Run in the folder in which node-llama-cpp is installed; times are seconds, as in task.py.
 
-import {readFileSync} from "node:fs";
+import {mkdtempSync, readFileSync, rmSync, statSync, writeFileSync} from "node:fs";
+import {tmpdir} from "node:os";
 import {createRequire} from "node:module";
 import {pathToFileURL} from "node:url";
 import {join} from "node:path";
@@ -15,8 +16,6 @@ function finish(printed) {
 }
 
 const unsupported = task.binding ? "its primitives are not those of the other systems"
-    : task.branches?.length ? "a sequence cannot be branched"
-    : task.resume ? "its saved state does not carry the session"
     : null;
 if (unsupported) {
     finish({unsupported});
@@ -31,8 +30,10 @@ if (unsupported) {
         maxThreads: task.threads});
     const model = await llama.loadModel({modelPath: task.model});
     const parallel = Math.max(1, task.parallel);
-    const context = await model.createContext({sequences: parallel, contextSize: Math.floor(task.n_ctx / parallel),
+    const sequences = parallel + (task.branches.length ? 1 : 0);  // what is branched keeps its own
+    const opened = () => model.createContext({sequences, contextSize: Math.floor(task.n_ctx / parallel),
         threads: task.threads, flashAttention: true});
+    let context = await opened();
     figures.load = now() - loading;
 
     const grammar = task.schema ? await llama.createGrammarForJsonSchema(task.schema) : undefined;
@@ -57,16 +58,26 @@ if (unsupported) {
     } else {
         // Its default system prompt would be one that the others do not have.
         const sessions = specs.map((spec) => new LlamaChatSession({contextSequence: context.getSequence(),
-            systemPrompt: spec.system ?? "", ...(spec.system ? {} : {forceAddSystemPrompt: false})}));
-        const replies = [];
-        const zero = now();
-        const turn = async (i, k, signal) => {
+            systemPrompt: spec.system}));
+        let replies = [];
+        let zero = now();
+        const ask = async (session, text, maxTokens, i, k, signal) => {
             const times = [];
             const asked = now() - zero;
-            const [tokens, finished] = await say(sessions[i], specs[i].turns[k], specs[i].max_tokens ?? task.max_tokens,
-                () => { times.push(now() - zero); if (signal && times.length === signal.pieces) signal.begin(); },
-                k > 0 && task.schema);
+            const piece = () => {
+                times.push(now() - zero);
+                if (signal && times.length === signal.pieces) signal.begin();
+            };
+            const [tokens, finished] = await say(session, text, maxTokens, piece, k > 0 && task.schema);
             replies.push({conversation: i, turn: k, asked, times, tokens, finish: finished});
+        };
+        const turn = (i, k, signal) =>
+            ask(sessions[i], specs[i].turns[k], specs[i].max_tokens ?? task.max_tokens, i, k, signal);
+        // Sequences share nothing: another session with the same history evaluates it again.
+        const withHistory = (history) => {
+            const session = new LlamaChatSession({contextSequence: context.getSequence()});
+            session.setChatHistory(history);
+            return session;
         };
         if (task.order === "in turn") {
             for (let k = 0; k < Math.max(...specs.map((spec) => spec.turns.length)); k++)
@@ -81,9 +92,39 @@ if (unsupported) {
                 for (let k = 0; k < spec.turns.length; k++) await turn(i, k, i === 0 && pieces ? {pieces, begin} : undefined);
             }));
         }
+        if (task.branches.length) {
+            replies = [];
+            zero = now();
+            const history = sessions[0].getChatHistory();
+            await Promise.all(task.branches.map((text, i) => ask(withHistory(history), text, task.max_tokens, i, 0)));
+        }
         figures.replies = replies.sort((a, b) => a.conversation - b.conversation || a.turn - b.turn);
         figures.resident = process.memoryUsage().rss;
-        const require = createRequire(join(process.cwd(), "package.json"));
+        if (task.resume) {
+            const folder = mkdtempSync(join(tmpdir(), "causerie-bench-"));
+            const [stateFile, historyFile] = ["state.bin", "history.json"].map((name) => join(folder, name));
+            try {
+                let begun = now();
+                await sessions[0].sequence.saveStateToFile(stateFile);
+                writeFileSync(historyFile, JSON.stringify(sessions[0].getChatHistory()));
+                figures.save = now() - begun;
+                figures.saved_bytes = statSync(stateFile).size + statSync(historyFile).size;
+                await context.dispose();
+                context = await opened();
+                begun = now();
+                const sequence = context.getSequence();
+                await sequence.loadStateFromFile(stateFile, {acceptRisk: true});
+                const session = new LlamaChatSession({contextSequence: sequence});
+                session.setChatHistory(JSON.parse(readFileSync(historyFile, "utf8")));
+                figures.restore = now() - begun;
+                replies = [];
+                zero = begun;
+                await ask(session, task.resume, 1, 0, 0);
+                figures.resumed_first_token = replies[0].times[0];
+            } finally {
+                rmSync(folder, {recursive: true});
+            }
+        }
         const folder = library.slice(0, library.lastIndexOf("/dist/"));
         figures.about = {version: JSON.parse(readFileSync(join(folder, "package.json"), "utf8")).version,
             llama_version: llama.llamaCppRelease.release};
