@@ -74,9 +74,28 @@ ggml_backend_sched_eval_callback causerie_eval_callback(void);
 /* A sampler that Python implements; handle is given back to the causerie_py_sampler_* functions. */
 struct llama_sampler * causerie_sampler_custom(void * handle);
 
-/* Takes over a sampler that changes logits but leaves the candidates marked as sorted (grammar, logit bias), and clears
- * the mark behind it. */
+/* Takes over a sampler that changes logits but leaves the candidates marked as sorted (logit bias), and clears the mark
+ * behind it. */
 struct llama_sampler * causerie_sampler_unsorted(struct llama_sampler * sampler);
+
+/* The texts of a vocabulary's tokens, prepared for grammars. NULL on error. */
+struct causerie_vocab_trie;
+struct causerie_vocab_trie * causerie_vocab_trie_new(const struct llama_vocab * vocab);
+void causerie_vocab_trie_free(struct causerie_vocab_trie * trie);
+
+/* A grammar in GBNF for that vocabulary. The text of control tokens that are not shown does not count. What its samplers
+ * find out about it is kept with it, for all of them. NULL on error. Thread-safe. */
+struct causerie_grammar;
+struct causerie_grammar * causerie_grammar_new(
+    const struct causerie_vocab_trie * trie, const struct llama_vocab * vocab, const char * gbnf, const char * root,
+    bool all_shown, const llama_token * shown, size_t n_shown);
+void causerie_grammar_free(struct causerie_grammar * grammar);
+
+/* Excludes tokens that a grammar does not allow next; with lazy only once a trigger came (as
+ * llama_sampler_init_grammar_lazy_patterns). It may outlive the grammar. NULL on error. */
+struct llama_sampler * causerie_sampler_grammar(
+    const struct causerie_grammar * grammar, bool lazy, const char ** patterns, size_t n_patterns,
+    const llama_token * tokens, size_t n_tokens);
 
 /* Takes over a sampler that holds a grammar, also where it fails, and lets it begin with the text from the first trigger
  * on: a word, or what a pattern (std::regex) matches from its first group on, within 256 bytes. Nothing triggers between

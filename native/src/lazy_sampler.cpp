@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "causerie.h"
+#include "grammar_sampler.h"
 #include "guard.h"
 
 namespace {
@@ -195,6 +196,8 @@ class Lazy {
         }
     }
 
+    llama_sampler * begun() const { return waits_ ? nullptr : grammar_.get(); }
+
   private:
     using Tokens = std::deque<std::pair<llama_token, size_t>>;
 
@@ -293,9 +296,16 @@ llama_sampler * made(std::unique_ptr<Lazy> lazy) {
 
 llama_sampler * lazy_clone(const llama_sampler * sampler) { return made(std::make_unique<Lazy>(of(sampler))); }
 
+llama_sampler * begun(llama_sampler * sampler) {
+    llama_sampler * grammar = sampler->iface == &lazy_interface ? of(sampler).begun() : nullptr;
+    return grammar != nullptr ? grammar : sampler;
+}
+
 std::vector<std::string> texts(const char ** values, size_t n) { return {values, values + n}; }
 
 }  // namespace
+
+llama_sampler * causerie::begun_grammar(llama_sampler * sampler) { return begun(sampler); }
 
 llama_sampler * causerie_sampler_lazy(
     llama_sampler * grammar, const llama_vocab * vocab, const char ** words, size_t n_words, const char ** patterns,

@@ -67,10 +67,10 @@ llama_sampler_i custom_interface = [] {
     return i;
 }();
 
-// llama.cpp's grammar and logit-bias samplers change logits without clearing the mark that the candidates are sorted.
-// Those behind then take the first logit for the largest: after top-k and a grammar that forbids the best token, dist
-// computes with NaN and chooses the last candidate, allowed or not. This sampler passes everything on to the one it
-// owns, and clears the mark.
+// llama.cpp's logit-bias sampler changes logits without clearing the mark that the candidates are sorted. Those behind
+// then take the first logit for the largest: after top-k and a bias that forbids the best token, dist computes with NaN
+// and chooses the last candidate, excluded or not. This sampler passes everything on to the one it owns, and clears the
+// mark.
 llama_sampler * owned(const llama_sampler * sampler) { return static_cast<llama_sampler *>(sampler->ctx); }
 
 const char * unsorted_name(const llama_sampler * sampler) { return llama_sampler_name(owned(sampler)); }

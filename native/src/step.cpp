@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <vector>
 
 #include "causerie.h"
+#include "grammar_sampler.h"
 #include "guard.h"
 
 namespace {
@@ -35,64 +37,74 @@ void require_number(float logit) {
     }
 }
 
-// The largest logit, the first of several.
-int32_t largest(const float * logits, int32_t n) {
-    int32_t best = -1;
-    float limit = -infinity;
+// Which of a block's logits count, as bits; without a mask all do.
+uint64_t counted(const causerie::TokenMask * mask, int32_t start) {
+    static_assert(block == 64, "a word of the mask for each block");
+    return mask == nullptr ? ~uint64_t{0} : (*mask)[static_cast<size_t>(start / block)];
+}
+
+// Calls visit(i) for each logit above limit(), which may rise meanwhile, and for NaN.
+template <class Limit, class Visit>
+void visit_above(const float * logits, int32_t n, const causerie::TokenMask * mask, Limit && limit, Visit && visit) {
     for (int32_t start = 0; start < n; start += block) {
         const int32_t stop = std::min(n, start + block);
-        if (!remarkable(logits + start, stop - start, limit)) {
+        const uint64_t bits = counted(mask, start);
+        if (bits == 0 || !remarkable(logits + start, stop - start, limit())) {
             continue;
         }
         for (int32_t i = start; i < stop; ++i) {
-            if (!(logits[i] <= limit)) {
+            if ((bits >> (i - start) & 1) != 0 && !(logits[i] <= limit())) {
                 require_number(logits[i]);
-                limit = logits[i];
-                best = i;
+                visit(i);
             }
         }
     }
-    if (best < 0) {
-        throw Refused{CAUSERIE_ROW_NOTHING};
-    }
+}
+
+// The largest logit, the first of several; -1: all are -inf.
+int32_t largest(const float * logits, int32_t n, const causerie::TokenMask * mask = nullptr) {
+    int32_t best = -1;
+    float limit = -infinity;
+    visit_above(logits, n, mask, [&] { return limit; }, [&](int32_t i) {
+        limit = logits[i];
+        best = i;
+    });
     return best;
 }
 
 // The k largest logits as candidates, in no order; fewer where others are -inf.
-void select_largest(const float * logits, int32_t n, int32_t k, Candidates & out) {
+void select_largest(const float * logits, int32_t n, int32_t k, Candidates & out, const causerie::TokenMask * mask = nullptr) {
     const auto above = [](const llama_token_data & a, const llama_token_data & b) { return a.logit > b.logit; };
     out.clear();
     float limit = -infinity;  // below the smallest of the k best so far
-    for (int32_t start = 0; start < n; start += block) {
-        const int32_t stop = std::min(n, start + block);
-        if (!remarkable(logits + start, stop - start, limit)) {
-            continue;
+    visit_above(logits, n, mask, [&] { return limit; }, [&](int32_t i) {
+        if (out.size() == static_cast<size_t>(k)) {
+            std::pop_heap(out.begin(), out.end(), above);
+            out.pop_back();
         }
-        for (int32_t i = start; i < stop; ++i) {
-            if (logits[i] <= limit) {
-                continue;
-            }
-            require_number(logits[i]);
-            if (out.size() == static_cast<size_t>(k)) {
-                std::pop_heap(out.begin(), out.end(), above);
-                out.pop_back();
-            }
-            out.push_back({i, logits[i], 0.0f});
-            std::push_heap(out.begin(), out.end(), above);
-            if (out.size() == static_cast<size_t>(k)) {
-                limit = out.front().logit;
-            }
+        out.push_back({i, logits[i], 0.0f});
+        std::push_heap(out.begin(), out.end(), above);
+        if (out.size() == static_cast<size_t>(k)) {
+            limit = out.front().logit;
         }
-    }
+    });
 }
 
-void all_candidates(const float * logits, int32_t n, Candidates & out) {
+void all_candidates(const float * logits, int32_t n, Candidates & out, const causerie::TokenMask * mask = nullptr) {
     out.resize(static_cast<size_t>(n));
+    size_t count = 0;
     int wrong = 0;
-    for (int32_t i = 0; i < n; ++i) {
-        wrong |= static_cast<int>(!(logits[i] < infinity));
-        out[static_cast<size_t>(i)] = {i, logits[i], 0.0f};
+    for (int32_t start = 0; start < n; start += block) {
+        const uint64_t bits = counted(mask, start);
+        const int32_t stop = bits == 0 ? start : std::min(n, start + block);
+        for (int32_t i = start; i < stop; ++i) {
+            const bool counts = (bits >> (i - start) & 1) != 0;
+            wrong |= static_cast<int>(counts && !(logits[i] < infinity));
+            out[count] = {i, logits[i], 0.0f};
+            count += counts ? 1 : 0;
+        }
     }
+    out.resize(count);
     if (wrong != 0) {
         throw Refused{CAUSERIE_ROW_NOT_FINITE};
     }
@@ -118,57 +130,108 @@ llama_token chosen_by(llama_sampler * chain, llama_token_data_array array) {
     return chosen.id;
 }
 
-bool allows(llama_sampler * grammar, llama_token token) {
+// Leaves the candidates that a sampler does not exclude.
+void keep_allowed(llama_sampler * sampler, Candidates & candidates) {
+    llama_token_data_array array = {candidates.data(), candidates.size(), -1, false};
+    llama_sampler_apply(sampler, &array);
+    if (array.size > candidates.size()) {
+        throw std::runtime_error("a sampler returned more candidates than it was given");
+    }
+    Candidates kept;
+    std::copy_if(array.data, array.data + array.size, std::back_inserter(kept), [](const llama_token_data & candidate) {
+        return candidate.logit != -infinity;
+    });
+    candidates = std::move(kept);
+}
+
+bool allows(llama_sampler * sampler, llama_token token) {
     llama_token_data candidate = {token, 1.0f, 0.0f};
     llama_token_data_array array = {&candidate, 1, -1, false};
-    llama_sampler_apply(grammar, &array);
+    llama_sampler_apply(sampler, &array);
     return array.data[0].logit != -infinity;
 }
 
-llama_token choose(const causerie_row & row, const float * logits, int32_t n) {
-    static thread_local Candidates candidates;
-    llama_token token;
-    if (row.chain == nullptr) {
-        token = largest(logits, n);
-    } else {
-        if (row.preselect > 0 && row.preselect < n) {
-            select_largest(logits, n, row.preselect, candidates);
+// How one row's token is found: the chain chooses as if there were only the tokens that the grammar allows. Which those
+// are is only computed where one that matters is refused.
+class Choice {
+  public:
+    Choice(const causerie_row & row, const float * logits, int32_t n)
+        : chain_(row.chain), grammar_(row.grammar == nullptr ? nullptr : causerie::begun_grammar(row.grammar)),
+          logits_(logits), n_(n), k_(chain_ == nullptr ? 1 : row.preselect > 0 && row.preselect < n ? row.preselect : 0) {}
+
+    llama_token token() {
+        if (chain_ == nullptr && grammar_ == nullptr) {
+            const llama_token best = largest(logits_, n_);
+            return best >= 0 ? best : throw Refused{CAUSERIE_ROW_NOTHING};
+        }
+        if (grammar_ == nullptr) {
+            find(nullptr);
+            return chosen();
+        }
+        if (k_ > 0) {
+            find(nullptr);
+            const bool all = std::all_of(candidates_.begin(), candidates_.end(), [this](const llama_token_data & candidate) {
+                return allows(grammar_, candidate.id);
+            });
+            return all && !candidates_.empty() ? chosen() : chosen_of_allowed();
+        }
+        if (causerie::is_grammar(grammar_)) {
+            return chosen_of_allowed();
+        }
+        // A grammar that waits for its trigger excludes next to nothing, but has to look for that.
+        find(nullptr);
+        const llama_token drawn = chosen();
+        return allows(grammar_, drawn) ? drawn : chosen_of_allowed();
+    }
+
+  private:
+    static Candidates & room() {
+        static thread_local Candidates candidates;
+        return candidates;
+    }
+
+    void find(const causerie::TokenMask * mask) {
+        k_ > 0 ? select_largest(logits_, n_, k_, candidates_, mask) : all_candidates(logits_, n_, candidates_, mask);
+    }
+
+    llama_token chosen_of_allowed() {
+        if (!causerie::is_grammar(grammar_)) {
+            all_candidates(logits_, n_, candidates_);
+            keep_allowed(grammar_, candidates_);
         } else {
-            all_candidates(logits, n, candidates);
+            find(causerie::grammar_waits(grammar_) ? nullptr : &causerie::grammar_mask(grammar_));
         }
-        token = chosen_by(row.chain, {candidates.data(), candidates.size(), -1, false});
+        return chosen();
     }
-    if (row.grammar == nullptr || allows(row.grammar, token)) {
-        return token;
-    }
-    // Rare: only now is the grammar asked about every token.
-    all_candidates(logits, n, candidates);
-    llama_token_data_array array = {candidates.data(), candidates.size(), -1, false};
-    llama_sampler_apply(row.grammar, &array);
-    size_t kept = 0;
-    for (size_t i = 0; i < array.size; ++i) {
-        if (array.data[i].logit != -infinity) {
-            array.data[kept++] = array.data[i];
+
+    llama_token chosen() {
+        const auto nothing = grammar_ == nullptr ? CAUSERIE_ROW_NOTHING : CAUSERIE_ROW_GRAMMAR;
+        try {
+            if (chain_ != nullptr && !candidates_.empty()) {
+                return chosen_by(chain_, {candidates_.data(), candidates_.size(), -1, false});
+            }
+        } catch (const Refused & refused) {
+            throw Refused{refused.status == CAUSERIE_ROW_NOTHING ? nothing : refused.status};
         }
-    }
-    array.size = kept;
-    array.sorted = false;
-    if (kept == 0) {
-        throw Refused{CAUSERIE_ROW_GRAMMAR};
-    }
-    if (row.chain == nullptr) {
         const auto less = [](const llama_token_data & a, const llama_token_data & b) { return a.logit < b.logit; };
-        return std::max_element(array.data, array.data + kept, less)->id;
+        const auto best = std::max_element(candidates_.begin(), candidates_.end(), less);
+        return best != candidates_.end() && best->logit > -infinity ? best->id : throw Refused{nothing};
     }
-    try {
-        return chosen_by(row.chain, array);
-    } catch (const Refused & refused) {
-        throw Refused{refused.status == CAUSERIE_ROW_NOTHING ? CAUSERIE_ROW_GRAMMAR : refused.status};
-    }
-}
+
+    llama_sampler * chain_;    // null: the largest logit
+    llama_sampler * grammar_;  // may be null
+    const float * logits_;
+    int32_t n_;
+    int32_t k_;  // how many of the largest logits are enough; 0: the chain needs all
+    Candidates & candidates_ = room();
+};
 
 void tell_logprobs(causerie_row & row, const float * logits, int32_t n) {
-    const float top = logits[largest(logits, n)];
+    const int32_t likeliest = largest(logits, n);
+    if (likeliest < 0) {
+        throw Refused{CAUSERIE_ROW_NOTHING};
+    }
+    const float top = logits[likeliest];
     double sum = 0.0;
     for (int32_t i = 0; i < n; ++i) {
         sum += std::exp(static_cast<double>(logits[i]) - static_cast<double>(top));
@@ -196,7 +259,7 @@ void fill(llama_context * ctx, causerie_row & row, int32_t n) {
     if (logits == nullptr) {
         throw std::runtime_error("the batch has no logits at this entry");
     }
-    const llama_token token = choose(row, logits, n);
+    const llama_token token = Choice(row, logits, n).token();
     if (row.grammar != nullptr) {
         llama_sampler_accept(row.grammar, token);
     }

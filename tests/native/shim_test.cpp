@@ -13,10 +13,11 @@
 #include "causerie.h"
 #include "causerie_callbacks.h"
 #include "guard.h"
+#include "tiny_vocab.h"
 
 namespace {
 
-int expectations = 0;
+std::atomic<int> expectations{0};
 
 void expect(bool holds, const char * what, int line) {
     ++expectations;
@@ -204,6 +205,111 @@ static void samplers() {
     EXPECT(live_samplers == 0);
 }
 
+static std::vector<llama_token> allowed(llama_sampler * sampler, int32_t n) {
+    const std::vector<float> logits(static_cast<size_t>(n), 1.0f);
+    std::vector<llama_token_data> out(logits.size());
+    int64_t selected = -1;
+    const int64_t size = causerie_sampler_apply(sampler, logits.data(), n, out.data(), &selected);
+    std::vector<llama_token> found;
+    for (int64_t i = 0; i < size; ++i) {
+        if (out[static_cast<size_t>(i)].logit > 0) {
+            found.push_back(out[static_cast<size_t>(i)].id);
+        }
+    }
+    return found;
+}
+
+static bool accepts(llama_sampler * sampler, llama_token token) {
+    causerie_guarded_void("accept", [&] { llama_sampler_accept(sampler, token); });
+    return causerie_error_code() == CAUSERIE_ERROR_NONE;
+}
+
+static void grammars() {
+    const TinyVocab tiny;
+    causerie_vocab_trie * trie = causerie_vocab_trie_new(tiny.vocab);
+    const auto grammar = [&](const char * text) {
+        return causerie_grammar_new(trie, tiny.vocab, text, "root", false, nullptr, 0);
+    };
+    EXPECT(grammar("root ::= [") == nullptr && causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
+    EXPECT(grammar("other ::= \"a\"") == nullptr);
+
+    // Samplers outlive the grammar and the trie; copies go their own way.
+    causerie_grammar * of_words = grammar("root ::= \"abc\" | \"b\"");
+    llama_sampler * sampler = causerie_sampler_grammar(of_words, false, nullptr, 0, nullptr, 0);
+    causerie_grammar_free(of_words);
+    EXPECT(allowed(sampler, tiny.n).size() == 4);  // a, b and abc, but not the control token with the text ab
+    EXPECT(!accepts(sampler, TinyVocab::byte('x')) && !accepts(sampler, tiny.n) && !accepts(sampler, -1));
+    EXPECT(!accepts(sampler, TinyVocab::control) && !accepts(sampler, TinyVocab::eos));
+    llama_sampler * copy = llama_sampler_clone(sampler);
+    EXPECT(accepts(copy, TinyVocab::byte('b')) && allowed(copy, tiny.n) == std::vector<llama_token>{TinyVocab::eos});
+    EXPECT(accepts(copy, TinyVocab::eos));
+    EXPECT(accepts(sampler, TinyVocab::byte('a')) && allowed(sampler, tiny.n).size() == 2);
+    llama_sampler_reset(sampler);
+    EXPECT(allowed(sampler, tiny.n).size() == 4);
+    llama_sampler_free(copy);
+    llama_sampler_free(sampler);
+
+    // Too ambiguous to go on: refused, and usable again.
+    causerie_grammar * ambiguous = grammar("root ::= s\ns ::= \"a\" s \"b\" | \"aa\" s \"b\" | \"\"");
+    sampler = causerie_sampler_grammar(ambiguous, false, nullptr, 0, nullptr, 0);
+    for (int i = 0; i < 5000; ++i) {
+        EXPECT(accepts(sampler, TinyVocab::byte('a')));
+    }
+    EXPECT(allowed(sampler, tiny.n).empty() && contains(causerie_error_message(), "too ambiguous"));
+    llama_sampler_reset(sampler);
+    EXPECT(accepts(sampler, TinyVocab::byte('a')));
+    llama_sampler_free(sampler);
+    causerie_grammar_free(ambiguous);
+
+    // A lazy one begins with what its pattern finds.
+    causerie_grammar * call = grammar("root ::= \"b]\"");
+    const char * patterns[] = {"a(b)"};
+    sampler = causerie_sampler_grammar(call, true, patterns, 1, nullptr, 0);
+    EXPECT(allowed(sampler, tiny.n).size() == static_cast<size_t>(tiny.n));
+    EXPECT(accepts(sampler, TinyVocab::byte('a')) && accepts(sampler, TinyVocab::byte('b')));
+    EXPECT(allowed(sampler, tiny.n) == std::vector<llama_token>{TinyVocab::byte(']')});
+    llama_sampler_free(sampler);
+    causerie_grammar_free(call);
+    causerie_vocab_trie_free(trie);
+}
+
+// Samplers of one grammar on several threads, which fill it with so much that it is replaced meanwhile.
+static void many_threads_may_follow_one_grammar() {
+    const TinyVocab tiny;
+    causerie_vocab_trie * trie = causerie_vocab_trie_new(tiny.vocab);
+    std::string text = "root ::= \"[\" root \"]\" | [";  // with many classes of characters, for large states
+    for (int i = 0; i < 120; ++i) {
+        char character[8];
+        std::snprintf(character, sizeof character, "\\u%04X", static_cast<unsigned>(0x100 + 2 * i));
+        text += character;
+    }
+    causerie_grammar * nested = causerie_grammar_new(trie, tiny.vocab, (text + "c]+").c_str(), "root", true, nullptr, 0);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            llama_sampler * sampler = causerie_sampler_grammar(nested, false, nullptr, 0, nullptr, 0);
+            const int depth = 40000 + t;
+            for (int i = 0; i < depth; ++i) {
+                EXPECT(accepts(sampler, TinyVocab::byte('[')));
+                if (i % 1000 == 0) {
+                    allowed(sampler, tiny.n);
+                }
+            }
+            EXPECT(accepts(sampler, TinyVocab::byte('c')));
+            for (int i = 0; i < depth; ++i) {
+                EXPECT(accepts(sampler, TinyVocab::byte(']')));
+            }
+            EXPECT(accepts(sampler, TinyVocab::eos) && !accepts(sampler, TinyVocab::byte(']')));
+            llama_sampler_free(sampler);
+        });
+    }
+    for (auto & thread : threads) {
+        thread.join();
+    }
+    causerie_grammar_free(nested);
+    causerie_vocab_trie_free(trie);
+}
+
 static void templates() {
     EXPECT(causerie_template_new(nullptr, "{% if %}", "", "") == nullptr);
     EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
@@ -310,11 +416,13 @@ int main() {
     cancel_flags();
     files();
     samplers();
+    grammars();
+    many_threads_may_follow_one_grammar();
     templates();
     replies();
     memory_needed();
     weights();
     EXPECT(contains(causerie_build_info(), "llama_commit"));
-    std::printf("shim: %d expectations hold\n", expectations);
+    std::printf("shim: %d expectations hold\n", expectations.load());
     return 0;
 }

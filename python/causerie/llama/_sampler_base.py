@@ -97,8 +97,12 @@ class SamplerBase(SamplerHandle):
     def _has_custom(self) -> bool:
         return any(part.custom is not None for part in self._part.walk())
 
+    @property
+    def _has_grammar(self) -> bool:
+        return any(part.kind in {"grammar", "grammar_lazy"} for part in self._part.walk())
+
     def _refuse_all(self) -> NoReturn:
-        if any(part.kind in {"grammar", "grammar_lazy"} for part in self._part.walk()):
+        if self._has_grammar:
             raise GrammarError("the grammar accepts none of the candidates that are left")
         raise ValueError("the samplers left no candidate: every logit is -inf")
 
@@ -112,7 +116,7 @@ class SamplerBase(SamplerHandle):
         room = _room(n)
         selected = ffi.new("int64_t *")
         size = lib.causerie_sampler_apply(pointer, row, n, ffi.from_buffer("llama_token_data[]", room), selected)
-        self._after("applying the sampler")
+        self._after("applying the sampler", GrammarError if self._has_grammar else NativeError)
         return room[:size], int(selected[0])
 
     def _require_model(self, model: Model) -> None:
@@ -153,7 +157,7 @@ class SamplerBase(SamplerHandle):
         """Ask the grammar first: llama.cpp would throw, or abort, with half of the chain changed."""
         candidate = ffi.new("llama_token_data *", {"id": token})
         lib.llama_sampler_apply(part.pointer, ffi.new("llama_token_data_array *", (candidate, 1, -1, False)))
-        self._after("asking the grammar")
+        self._after("asking the grammar", GrammarError)
         if candidate.logit == -np.inf:
             piece = model.vocab.piece(token)
             raise GrammarError(f"the grammar does not accept token {token} ({piece!r}) here", token=token)

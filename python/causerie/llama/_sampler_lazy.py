@@ -12,7 +12,7 @@ from causerie.llama._sampler_trigger import check_pattern
 from causerie.llama._sampler_vocab import c_strings, strings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from causerie.llama.sampler import Sampler
     from causerie.llama.vocab import Vocab
@@ -47,6 +47,7 @@ class LazyFactories(GrammarFactories):
         words: Sequence[str] = (),
         patterns: Sequence[str] = (),
         outside: Section | None = None,
+        shown: Iterable[int] | None = None,
     ) -> Sampler:
         """A grammar that begins with the first trigger in what is generated; the trigger is part of what it matches.
 
@@ -61,6 +62,7 @@ class LazyFactories(GrammarFactories):
             patterns: regular expressions that trigger, as for `grammar_lazy`; ^ is the beginning of the text, and what
                 is matched has at most 256 bytes.
             outside: the parts in which nothing triggers.
+            shown: as for `grammar`; before the trigger all tokens may come.
 
         Raises:
             GrammarError: as for `grammar`; a trigger or tag is empty or holds a NUL character; a pattern is invalid,
@@ -76,7 +78,7 @@ class LazyFactories(GrammarFactories):
         closings, keep_closings = c_strings([_raw(text) for text in quiet.closings])
         word_array, keep_words = c_strings(given)
         pattern_array, keep_patterns = c_strings(checked)
-        grammar = cls.grammar(vocab, gbnf, root)
+        grammar = cls.grammar(vocab, gbnf, root, shown=shown)
         with grammar._use() as pointer, vocab._resource:
             grammar._give_up()  # native code takes it over, also where it fails
             lazy = lib.causerie_sampler_lazy(

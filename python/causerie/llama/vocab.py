@@ -9,6 +9,7 @@ import numpy as np
 from causerie.errors import NativeError, UnsupportedError
 from causerie.llama._deep_stack import longest_match, run
 from causerie.llama._errors import check
+from causerie.llama._grammar_book import GrammarBook
 from causerie.llama._handle import Uncopyable
 from causerie.llama._lib import ffi, lib
 from causerie.llama._params import uint
@@ -54,6 +55,7 @@ class Vocab(Uncopyable):
         # What generating asks about every token, so that it is asked of llama.cpp once.
         self._pieces: dict[tuple[int, bool], bytes] = {}
         self._eog: dict[int, bool] = {}
+        self._grammars = GrammarBook()
         with self._resource as pointer:
             p = self._pointer = lib.llama_model_get_vocab(pointer)
             self.n_tokens: int = lib.llama_vocab_n_tokens(p)
