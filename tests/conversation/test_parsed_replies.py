@@ -45,6 +45,15 @@ class TestResponseFormat:
         assert pattern.parsed == pattern.text
         assert len(pattern.text) == len("12:34")
 
+    def test_tokens_whose_text_nobody_sees_do_not_count(self, engine: Engine) -> None:
+        vocab = engine.model.vocab
+        (start,) = vocab.tokenize("<|im_start|>", add_special=False, parse_special=True).tolist()
+        reply = engine.conversation().send(
+            "Five letters?", response_format=causerie.Regex(r".{5}"), logit_bias={start: 90.0}, **FREE
+        )
+        assert reply.parsed == reply.text
+        assert len(reply.text) == 5
+
     def test_all_calls_agree(self, engine: Engine) -> None:
         options = {"response_format": City, "seed": 5, **FREE}
         whole = engine.conversation().send("Invent a city.", **options)

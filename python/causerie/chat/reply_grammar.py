@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from causerie.chat.gbnf_text import put_together, renamed, take_apart, tokens, without_unused
 from causerie.chat.schema.grammar import schema_to_grammar
-from causerie.chat.text_ids import text_ids
+from causerie.chat.text_ids import text_ids, token_ids
 from causerie.errors import GrammarError, SchemaError, TemplateError, UnsupportedError
 from causerie.llama.sampler import Sampler, Section
 
@@ -42,6 +42,7 @@ class ReplyGrammar:
         begun: text that the grammar has seen before the reply: the end of the prompt.
         words, patterns: what it begins with, where it does not hold for the whole reply.
         thinking: the parts of the reply in which it does not begin.
+        shown: texts of the control tokens that may be used; no others are, as nobody would see their text.
     """
 
     text: str
@@ -49,6 +50,7 @@ class ReplyGrammar:
     words: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     thinking: Section | None = None
+    shown: tuple[str, ...] = ()
 
     def sampler(self, vocab: Vocab, reply: Iterable[int] = ()) -> Sampler:
         """A sampler that excludes what it does not allow. The caller owns it.
@@ -61,13 +63,14 @@ class ReplyGrammar:
             GrammarError: it is malformed, or cannot be worked with.
             TemplateError: it does not allow what the prompt, or the reply's beginning, ends with.
         """
+        shown = token_ids(self.shown, vocab)
         if self.words or self.patterns:
             sampler = Sampler.grammar_after(
-                vocab, self.text, words=self.words, patterns=self.patterns, outside=self.thinking
+                vocab, self.text, words=self.words, patterns=self.patterns, outside=self.thinking, shown=shown
             )
         else:
-            sampler = Sampler.grammar(vocab, self.text)
-            reply = (*text_ids(vocab, self.begun, trusted=True, inside=True), *reply)
+            sampler = Sampler.grammar(vocab, self.text, shown=shown)
+            reply = (*text_ids(vocab, self.begun, inside=True), *reply)
         try:
             for token in reply:
                 sampler.accept(token)
@@ -100,12 +103,13 @@ def tools_grammar(prompt: Prompt, tools: Sequence[Mapping[str, Any]], *, require
             words=tuple(str(t["value"]) for t in prompt.grammar_triggers if t["type"] == _WORD),
             patterns=tuple(_patterns(prompt)),
             thinking=thinking_section(prompt),
+            shown=prompt.preserved_tokens,
         )
         return found if found.words or found.patterns else None
     if required:
         rules["root"] = _without_text(rules["root"], prompt.thinking_end_tags)
         rules["reply-space"] = "[ \\n]{0,4}"
-    return ReplyGrammar(put_together(without_unused(rules)), begun=prompt.grammar_begins)
+    return ReplyGrammar(put_together(without_unused(rules)), begun=prompt.grammar_begins, shown=prompt.preserved_tokens)
 
 
 def answer_grammar(prompt: Prompt, constraint: str, of_schema: str) -> ReplyGrammar | None:
@@ -129,7 +133,9 @@ def answer_grammar(prompt: Prompt, constraint: str, of_schema: str) -> ReplyGram
     rules.update(renamed(take_apart(constraint), lambda name: f"answer-{name}"))
     rules[place] = "answer-root"
     rules = without_unused(rules)
-    return ReplyGrammar(put_together(rules), begun=prompt.grammar_begins) if place in rules else None
+    if place not in rules:
+        return None
+    return ReplyGrammar(put_together(rules), begun=prompt.grammar_begins, shown=prompt.preserved_tokens)
 
 
 def _reads_text_behind_thinking(prompt: Prompt) -> bool:

@@ -10,6 +10,7 @@ from causerie.chat.characters import CharacterBuffer
 from causerie.chat.parsing import ReplyDelta, ReplyParser
 from causerie.chat.reply_text import ReplyText
 from causerie.chat.stops import StopMatcher
+from causerie.chat.text_ids import token_ids
 from causerie.chat.utf8 import Utf8Assembler
 from causerie.errors import TemplateError
 
@@ -118,9 +119,7 @@ def _is_plain(parser: str, generation_prompt: str) -> bool:
 
 def preserved_ids(prompt: Prompt, vocab: Vocab) -> frozenset[int]:
     """The tokens whose text the reader has to see, although it is not shown."""
-    texts = prompt.preserved_tokens + prompt.stops
-    found = (vocab.tokenize(text, add_special=False, parse_special=True).tolist() for text in texts if text)
-    return frozenset(ids[0] for ids in found if len(ids) == 1)
+    return token_ids(prompt.preserved_tokens + prompt.stops, vocab)
 
 
 class PlainReader:

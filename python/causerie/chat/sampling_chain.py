@@ -98,7 +98,7 @@ def sampling_chain(
     vocab = model.vocab
     with ExitStack() as made:
         if grammar is None and o.grammar:
-            grammar = Sampler.grammar(vocab, o.grammar)
+            grammar = Sampler.grammar(vocab, o.grammar, shown=())
             made.callback(grammar.close)
         parts = []
         for sampler in _parts(o, vocab, seed):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from causerie.llama.vocab import Vocab
 
-__all__ = ["text_ids"]
+__all__ = ["text_ids", "token_ids"]
 
 # Characters that tokens seldom join with what follows, to stand in for the text before.
 _GUARDS = ("\n", "\x01", "|")
@@ -38,3 +40,9 @@ def text_ids(vocab: Vocab, text: str, *, trusted: bool = False, inside: bool = F
 def _ids(vocab: Vocab, text: str, *, trusted: bool) -> list[int]:
     ids: list[int] = vocab.tokenize(text, add_special=False, parse_special=trusted).tolist()
     return ids
+
+
+def token_ids(texts: Iterable[str], vocab: Vocab) -> frozenset[int]:
+    """The ids of those texts that are one token of the vocabulary."""
+    found = (_ids(vocab, text, trusted=True) for text in texts if text)
+    return frozenset(ids[0] for ids in found if len(ids) == 1)
