@@ -34,6 +34,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="file to write, or to go on with (default: by date and CPU)")
     parser.add_argument("--fresh", action="store_true", help="begin anew where the file exists")
     parser.add_argument("--no-install", action="store_true", help="peers that are not installed are missing")
+    parser.add_argument("--install", action="store_true", help="install the peers, and measure nothing")
     parser.add_argument("--retry-peers", action="store_true", help="install again what failed before")
     parser.add_argument("--list", action="store_true", help="list the cases, and measure nothing")
     parser.add_argument("--report", type=Path, metavar="JSON", help="write report, pictures and README of results")
@@ -45,6 +46,11 @@ def main(arguments: list[str] | None = None) -> int:
     args = parsed(arguments)
     if args.report:
         print(reported(args.report))
+        return 0
+    if args.install:
+        place = Workplace(Path(args.model), args.threads)
+        there, missing = peers.find_all(place, install=True, retry=args.retry_peers)
+        print(*there, *(f"{name} is missing: {reason}" for name, reason in missing.items()), sep="\n")
         return 0
     sizes = cases.QUICK if args.quick else cases.Sizes()
     chosen = [case for case in cases.all_cases(sizes) if is_chosen(case, args)]

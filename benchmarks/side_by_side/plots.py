@@ -83,6 +83,8 @@ def latency(data: Data, figure: Any) -> bool:
         axes.set_title(case["name"], fontsize=9)
     axes.set_xticks(range(5), ["50", "90", "95", "99", "100"])
     axes.set(xlabel="percentile", ylabel="ms between tokens", yscale="log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
     axes.legend(fontsize=7)
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -60,17 +61,23 @@ class Workplace:
         """
         words = [str(word) for word in command]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
+        # In a session of its own, so that what a program has started ends with it.
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
         try:
-            done = subprocess.run(
-                words, input=given, capture_output=True, text=True, cwd=folder, timeout=self.timeout, env=environment,
-                check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise FailedError(f"{Path(words[0]).name} took more than {self.timeout:.0f} s") from None
-        if done.returncode:
-            last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or [f"status {done.returncode}"]
+            output, errors = process.communicate(given, timeout=self.timeout)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise FailedError(f"{Path(words[0]).name} took more than {self.timeout:.0f} s") from None
+            raise
+        if process.returncode:
+            last = (errors.strip() or output.strip()).splitlines()[-1:] or [f"status {process.returncode}"]
             raise FailedError(f"{Path(words[0]).name} failed: {last[0][:300]}")
-        return done.stdout
+        return output
 
     def figures_of(self, system: str, task: Mapping[str, Any]) -> dict[str, Any]:
         """What a system's program prints when it does a task.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 import xml.etree.ElementTree as ET
 from copy import deepcopy
 from pathlib import Path
@@ -182,6 +184,17 @@ def test_a_program_that_fails_gives_its_last_line_as_the_reason():
     place = Workplace(Path("model"), 1)
     with pytest.raises(FailedError, match=r"sh failed: no such model"):
         place.output_of("sh", "-c", "echo first >&2; echo no such model >&2; exit 3")
+
+
+def test_a_program_that_takes_too_long_ends_with_what_it_started(tmp_path):
+    place = Workplace(Path("model"), 1, timeout=1.0)
+    began = tmp_path / "began"
+    with pytest.raises(FailedError, match=r"sh took more than 1 s"):
+        place.output_of("sh", "-c", f"sleep 600 & echo $! > {began}; wait")
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):  # its new parent reaps it
+            os.kill(int(began.read_text()), 0)
+            time.sleep(0.05)
 
 
 def test_an_installer_that_fails_gives_the_reason(tmp_path):
