@@ -24,7 +24,7 @@ def together(sizes: Sizes) -> Iterator[Case]:
     for shared in (False, True):
         for n in sizes.together:
             system = {"system": text_of(sizes.shared)} if shared else {}
-            each = QUESTION_TOKENS + sizes.tokens + 16 + (sizes.shared + 64 if shared else 0)
+            each = QUESTION_TOKENS + sizes.tokens + 64 + (sizes.shared + 64 if shared else 0)
             n_ctx = 256 * -(-n * each // 256)
             measure = output(bars.get((n, shared), ()), plot="shared prompt" if shared else "different prompts")
             prompt = sizes.shared + n * ALONE_TOKENS if shared else QUESTION_TOKENS
@@ -77,7 +77,7 @@ def branches(sizes: Sizes) -> Iterator[Case]:
             branches=[question(i) for i in range(1, n + 1)],
             max_tokens=sizes.tokens,
             parallel=n,
-            n_ctx=256 * -(-n * (sizes.shared + 3 * QUESTION_TOKENS + sizes.tokens) // 256),
+            n_ctx=256 * -(-n * (sizes.shared + 5 * QUESTION_TOKENS + sizes.tokens) // 256),
         ),
         ALL,
     )
