@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .workplace import PROGRAMS, FailedError, Workplace
+from .workplace import NATIVE, PROGRAMS, FailedError, Workplace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,9 +84,26 @@ def install_llama_cpp_python(folder: Path, version: str, log: Path) -> dict[str,
     archive = folder.parent.parent / f"llama_cpp_python-{version}.tar.gz"  # where vendor/provision.py keeps it
     source = archive if archive.exists() else f"llama-cpp-python=={version}"
     started = time.monotonic()
-    run(*pip, "install", "--no-binary", "llama-cpp-python", source, folder=folder, log=log, CMAKE_ARGS=CMAKE_ARGS)
-    commit = commit_in(archive) if archive.exists() else None
-    return {"cmake_args": CMAKE_ARGS, "built_seconds": round(time.monotonic() - started), "llama_commit": commit}
+    flags = " ".join([os.environ.get("CXXFLAGS", ""), *correction()]).strip()
+    words = ("install", "--no-binary", "llama-cpp-python", source)
+    run(*pip, *words, folder=folder, log=log, CMAKE_ARGS=CMAKE_ARGS, CXXFLAGS=flags)
+    return {
+        "cmake_args": CMAKE_ARGS,
+        "corrected": "GCC's AMX intrinsics, as in causerie" if correction() else "",
+        "built_seconds": round(time.monotonic() - started),
+        "llama_commit": commit_in(archive) if archive.exists() else None,
+    }
+
+
+def correction() -> list[str]:
+    """Compiler options without which llama.cpp, compiled by GCC, crashes on CPUs with AMX (benchmarks/native/gcc_amx.h)."""
+    try:
+        words = ["c++", "-dM", "-E", "-x", "c++", "-march=native", os.devnull]
+        macros = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    needed = "__AMX_INT8__" in macros and "__clang__" not in macros
+    return ["-include", str(NATIVE / "gcc_amx.h")] if needed else []
 
 
 def commit_in(archive: Path) -> str | None:
