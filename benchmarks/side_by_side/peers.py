@@ -96,7 +96,7 @@ def install_llama_cpp_python(folder: Path, version: str, log: Path) -> dict[str,
 
 
 def correction() -> list[str]:
-    """Compiler options without which llama.cpp, compiled by GCC, crashes on CPUs with AMX (benchmarks/native/gcc_amx.h)."""
+    """Options without which llama.cpp, compiled by GCC, crashes on CPUs with AMX (benchmarks/native/gcc_amx.h)."""
     try:
         words = ["c++", "-dM", "-E", "-x", "c++", "-march=native", os.devnull]
         macros = subprocess.run(words, capture_output=True, text=True, check=True).stdout
