@@ -73,7 +73,7 @@ class Case:
         task: what the systems' programs are told to do; empty where only references run.
         systems: those that do the task, in the order in which they take turns.
         references: others, by name.
-        whole: whether every reply has to reach its limit of tokens; a run in which one does not counts as failed.
+        whole: whether replies have to reach their limit of tokens; a run in which they do not counts as failed.
         x: its place in a picture's row, such as the number of conversations.
     """
 
@@ -97,8 +97,13 @@ class Case:
         return (*self.systems, *self.references)
 
 
+SHORTFALL = 0.03
+"""The share of all tokens that may be missing as replies ended by themselves: everyone rounds sums differently, so that
+greedy replies are not the same words."""
+
+
 class EndedEarlyError(Exception):
-    """A reply was shorter than the others': its figures cannot be compared."""
+    """Replies were shorter than the others': the figures cannot be compared."""
 
 
 def make_task(conversations: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
@@ -123,11 +128,12 @@ def make_task(conversations: list[dict[str, Any]], **options: Any) -> dict[str, 
     return {**made, **options}
 
 
-def require_whole(figures: Mapping[str, Any]) -> None:
-    """Raise EndedEarlyError unless every reply reached its limit."""
+def require_whole(figures: Mapping[str, Any], task: Mapping[str, Any]) -> None:
+    """Raise EndedEarlyError unless the replies have as many tokens as they may, but for `SHORTFALL` of them."""
+    limits = [spec.get("max_tokens") or task["max_tokens"] for spec in task["conversations"]]
+    asked = written = 0
     for reply in figures.get("replies", ()):
-        if reply["finish"] != "length":
-            raise EndedEarlyError(
-                f"turn {reply['turn']} of conversation {reply['conversation']} ended by itself after "
-                f"{reply['tokens']} tokens"
-            )
+        asked += task["max_tokens"] if task["branches"] else limits[reply["conversation"]]
+        written += reply["tokens"]
+    if written < (1 - SHORTFALL) * asked:
+        raise EndedEarlyError(f"its replies ended by themselves, after {written} of {asked} tokens")

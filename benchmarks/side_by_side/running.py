@@ -29,7 +29,7 @@ def measured(case: Case, name: str, place: Workplace) -> tuple[Values, Data]:
         return case.references[name].run(place), {}
     figures = place.figures_of(name, case.task)
     if case.whole:
-        require_whole(figures)
+        require_whole(figures, case.task)
     read = {measure.name: measure.read(figures, dict(case.task)) for measure in case.measures}
     return {name: value for name, value in read.items() if value is not None}, figures.get("about", {})
 

@@ -234,9 +234,14 @@ def test_output_is_counted_from_the_start_to_the_last_token_of_all():
 
 
 def test_a_reply_that_ends_early_is_not_compared():
-    require_whole({"replies": [reply(0, 0.0, [1.0])]})
-    with pytest.raises(EndedEarlyError, match="turn 0 of conversation 0 ended by itself after 1 tokens"):
-        require_whole({"replies": [reply(0, 0.0, [1.0], finish="stop")]})
+    task = make_task([{"turns": ["a"]}, {"turns": ["b"], "max_tokens": 60}], max_tokens=40)
+    for short, whole in ((37, True), (36, False)):
+        figures = {"replies": [reply(0, 0.0, [1.0] * short, finish="stop"), reply(1, 0.0, [1.0] * 60)]}
+        if whole:
+            require_whole(figures, task)
+        else:
+            with pytest.raises(EndedEarlyError, match="after 96 of 100 tokens"):
+                require_whole(figures, task)
 
 
 @pytest.mark.parametrize("sizes", [cases.Sizes(), cases.QUICK])
