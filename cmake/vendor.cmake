@@ -43,11 +43,13 @@ endif()
 
 add_subdirectory(vendor/llama.cpp EXCLUDE_FROM_ALL)
 
-# GCC's intrinsics for AMX tiles do not say what they read (native/amx_tiles.h).
-if (CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    set_property(
-        SOURCE "${LLAMA_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp" DIRECTORY "${LLAMA_DIR}/ggml/src"
-        APPEND PROPERTY COMPILE_OPTIONS -include "${CMAKE_CURRENT_SOURCE_DIR}/native/amx_tiles.h")
+# ggml's files for AMX print errors, and GCC's intrinsics for tiles do not say what they read (native/amx_files.h).
+if (NOT MSVC)
+    foreach (file IN ITEMS amx mmq)
+        set_property(
+            SOURCE "${LLAMA_DIR}/ggml/src/ggml-cpu/amx/${file}.cpp" DIRECTORY "${LLAMA_DIR}/ggml/src"
+            APPEND PROPERTY COMPILE_OPTIONS -include "${CMAKE_CURRENT_SOURCE_DIR}/native/amx_files.h")
+    endforeach()
 endif()
 
 # The shim looks at a model's tensors, for which llama.h has no function (native/src/weights.cpp).
