@@ -99,7 +99,13 @@ def starting(sizes: Sizes) -> Iterator[Case]:
         "a model, a context of 2,048 tokens and one reply",
         (
             Measure("model loaded", "s", "lower", lambda f, _: f["load"]),
-            Measure("resident", "MiB", "lower", lambda f, _: f["resident"] / 2**20, (Bar(PYTHON, most=0.8),)),
+            Measure(
+                "resident",
+                "MiB",
+                "lower",
+                lambda f, _: f["resident"] and f["resident"] / 2**20,
+                (Bar(PYTHON, most=0.8),),
+            ),
         ),
         make_task([{"turns": [question(0)]}], max_tokens=min(16, sizes.tokens)),
         ALL,

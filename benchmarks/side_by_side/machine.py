@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -106,6 +105,8 @@ class Watch:
     def _now() -> tuple[float, float, float] | None:
         if not sys.platform.startswith("linux"):
             return None
+        import resource
+
         ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
         user, nice, system, _idle, _wait, irq, softirq, steal = ticks
         busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")

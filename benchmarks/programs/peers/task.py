@@ -75,10 +75,11 @@ class Figures(dict[str, Any]):
         self[name] = time.perf_counter() - begun
 
 
-def resident_bytes(pid: int | str = "self") -> int:
-    """Resident memory of a process (Linux)."""
-    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    return 1024 * int(found[1]) if found else 0
+def resident_bytes(pid: int | str = "self") -> int | None:
+    """Resident memory of a process; None where the system does not tell (elsewhere than on Linux)."""
+    status = Path(f"/proc/{pid}/status")
+    found = re.search(r"VmRSS:\s+(\d+)", status.read_text()) if status.exists() else None
+    return 1024 * int(found[1]) if found else None
 
 
 class Run:
