@@ -122,6 +122,14 @@ class ResponseFormat:
         return text if self.schema is None else close_json(text)
 
 
+_EXAMPLES = {
+    Regex: 'Regex("[0-9]+")',
+    Choices: 'Choices(["yes", "no"])',
+    Grammar: """Grammar('root ::= "yes"')""",
+    ResponseFormat: "as_response_format(...)",
+}
+
+
 def as_response_format(value: Any) -> ResponseFormat:
     """A constraint from what describes it.
 
@@ -142,6 +150,8 @@ def as_response_format(value: Any) -> ResponseFormat:
         return _text_format(value)
     if isinstance(value, Mapping):
         return _from_schema(_inner_schema(value))
+    if value in (Regex, Choices, Grammar, ResponseFormat):
+        raise TypeError(f"{value.__name__} itself is no response format: give one, such as {_EXAMPLES[value]}")
     if not isinstance(value, type) and get_origin(value) is None and unwrapped(value)[0] is value:
         raise TypeError(
             f"a response format is a JSON schema (dict), a type, Regex, Choices or Grammar, not {type(value).__name__}"

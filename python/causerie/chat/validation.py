@@ -58,14 +58,22 @@ class _Calls:
             self.open.clear()
             self.answered.clear()
         elif message.role == "tool":
-            self._answer(message.tool_call_id or "")
+            self._answer(message.tool_call_id or "", message.name)
         for call in message.tool_calls:
             if call.id in self.open:
                 raise ValueError(f"tool call id {call.id!r} is in use by a call that still waits for its result")
             self.open[call.id] = call
 
-    def _answer(self, call_id: str) -> None:
-        if self.open.pop(call_id, None) is not None:
+    def _answer(self, call_id: str, name: str | None) -> None:
+        call = self.open.get(call_id)
+        if call is not None:
+            if name is not None and name != call.name:
+                raise ToolError(
+                    f"tool call id {call_id!r} is a call of {call.name!r}, not of {name!r}",
+                    call_id=call_id,
+                    open_ids=tuple(self.open),
+                )
+            del self.open[call_id]
             self.answered.add(call_id)
             return
         waiting = ", ".join(map(repr, self.open)) or "none"
@@ -96,7 +104,8 @@ def check_append(messages: Sequence[Message], message: Message) -> None:
 
     Raises:
         ValueError: a system message that is not first, or a call whose id is that of an open one.
-        ToolError: a result for a call that is unknown or already answered; ``call_id``, ``open_ids`` tell.
+        ToolError: a result for a call that is unknown, already answered or of another tool; ``call_id``, ``open_ids``
+            tell.
     """
     if message.role == "system" and messages:
         raise ValueError(f"a system message must be the first, and there are {len(messages)} messages before this one")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from causerie.chat.tool_result import error_text, result_text
+from causerie.conversation._surfacing import surfacing
 from causerie.errors import ToolError
 
 if TYPE_CHECKING:
@@ -178,8 +179,12 @@ class CallRunner:
                 value = await tool.call(plan.call.arguments)
             else:
                 plan.in_thread = True
-                value = await in_thread(lambda: tool.call(plan.call.arguments), f"causerie tool {tool.name}")
+                value, error = await outcome_in_thread(
+                    lambda: tool.call(plan.call.arguments), f"causerie tool {tool.name}"
+                )
                 plan.in_thread = False
+                if error is not None:
+                    return self._failed_with(plan, error)
                 if inspect.iscoroutine(value) and self.stopped:
                     value.close()
                     return Outcome(CANCELLED)
@@ -189,11 +194,25 @@ class CallRunner:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - told to the model, or raised by whoever waits for all of them
-            return Outcome(error_text(error), error)
+            return self._failed_with(plan, error)
+
+    @staticmethod
+    def _failed_with(plan: Planned, error: BaseException) -> Outcome:
+        if isinstance(error, asyncio.CancelledError):  # of a function: this task was not cancelled
+            error = ToolError(f"{plan.call.name} was cancelled", tool=plan.call.name, call=plan.call)
+        return Outcome(error_text(error), surfacing(error))
 
 
 async def in_thread(function: Callable[[], Any], name: str) -> Any:
-    """What a function gives that runs in a thread of its own, with the context variables of here.
+    """What a function gives that runs in a thread of its own; it raises what that raises (no StopIteration)."""
+    value, error = await outcome_in_thread(function, name)
+    if error is not None:
+        raise error
+    return value
+
+
+async def outcome_in_thread(function: Callable[[], Any], name: str) -> tuple[Any, BaseException | None]:
+    """What a function gives, or raises, that runs in a thread of its own with the context variables of here.
 
     A task that is cancelled meanwhile no longer waits for it.
     """
@@ -214,7 +233,4 @@ async def in_thread(function: Callable[[], Any], name: str) -> Any:
             loop.call_soon_threadsafe(tell, value, error)
 
     threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True).start()
-    value, error = await future
-    if error is not None:
-        raise error
-    return value
+    return await future

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.chat import validation
 from causerie.chat.options import resolve
+from causerie.conversation._surfacing import surfacing
 from causerie.conversation.answering import Answering
 from causerie.conversation.candidate import Candidate
 from causerie.conversation.joining import joined, unfinished_character
@@ -83,6 +84,8 @@ class Replying:
                 turn.wait()
                 self.settle(turn)
             yield
+        except (StopIteration, StopAsyncIteration) as error:  # of a transform, or the overflow policy
+            raise surfacing(error)  # noqa: B904 - see there
         finally:
             self._lock.release()
 
@@ -268,7 +271,7 @@ class Replying:
                 self._report = Report(turn.reply.finish_reason, turn.reply.usage, turn.reply.timings)
                 self._context_full = turn.candidates[0].generation.context_full
             except BaseException as error:  # noqa: BLE001 - raised by whoever reads the reply
-                turn.error = error
+                turn.error = surfacing(error)
             finally:
                 turn.settled = True
                 if self._turn is turn:

@@ -83,7 +83,7 @@ class Conversation(Keeping):
         """Add what a tool answered to a call of the last turn.
 
         Raises:
-            ToolError: there is no such call, or it has been answered.
+            ToolError: there is no such call, it has been answered, or it is not of the tool that is named.
         """
         self.add(Message("tool", as_content(content), tool_call_id=call_id, name=name))
 

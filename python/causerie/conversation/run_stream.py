@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from causerie.chat.tools import is_async
 from causerie.conversation._call_runner import in_thread
 from causerie.conversation._loop_thread import LoopThread
+from causerie.conversation._surfacing import surfacing
 from causerie.conversation.stream import AsyncStream, Stream
 from causerie.errors import CauserieError
 
@@ -132,7 +133,10 @@ class RunStream:
             self._stream.turn.cancel()
             with contextlib.suppress(CauserieError):  # it is closed: there is nothing to be answered
                 self._steps.answer()
-            self._end(None, error)
+            found = surfacing(error)
+            self._end(None, found)
+            if found is not error:
+                raise found  # noqa: B904 - see there
             raise
 
     def _go_on(self) -> None:
@@ -249,7 +253,10 @@ class AsyncRunStream:
             if not isinstance(error, GeneratorExit):  # nothing can be awaited then
                 with contextlib.suppress(CauserieError):  # it is closed: there is nothing to be answered
                     await _in_executor(self._steps.answer)
-            self._end(None, error)
+            found = surfacing(error)
+            self._end(None, found)
+            if found is not error:
+                raise found  # noqa: B904 - see there
             raise
 
     async def _go_on(self) -> None:

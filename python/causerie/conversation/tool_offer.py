@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -29,7 +29,7 @@ def as_toolbox(tools: Any) -> ToolBox:
     """
     if isinstance(tools, ToolBox):
         return tools
-    if isinstance(tools, (str, bytes, Mapping, Tool)) or callable(tools):
+    if isinstance(tools, (str, bytes, Mapping, Tool)) or callable(tools) or not isinstance(tools, Iterable):
         raise TypeError(f"tools must be a list of tools, not one {type(tools).__name__}")
     return ToolBox(tools)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from causerie.errors import GrammarError
-from causerie.llama._sampler_gbnf_reader import MAX_REPETITIONS, NAME, Reader
+from causerie.llama._sampler_gbnf_reader import MAX_REPETITIONS, NAME, Reader, located
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from causerie.errors import GrammarError
 
 __all__ = ["TERMINAL", "Alternative", "Rules", "parse"]
 
@@ -27,33 +28,49 @@ Alternative = list[int]
 
 @dataclass
 class Rules:
-    """A grammar's rules: names, and per rule its alternatives, each a list of rule numbers and TERMINAL."""
+    """A grammar's rules: names, and per rule its alternatives, each a list of rule numbers and TERMINAL.
 
+    Attributes:
+        text: the grammar.
+        places: where in it each rule is defined, or is used first if it is not.
+    """
+
+    text: str = ""
     names: list[str] = field(default_factory=list)
     alternatives: list[list[Alternative] | None] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
     _ids: dict[str, int] = field(default_factory=dict)
 
-    def id(self, name: str) -> int:
+    def id(self, name: str, place: int) -> int:
         """The number of the rule of that name, a new one if need be."""
         if name not in self._ids:
             self._ids[name] = len(self.names)
             self.names.append(name)
             self.alternatives.append(None)
+            self.places.append(place)
         return self._ids[name]
 
-    def synthesize(self, base: str) -> int:
+    def synthesize(self, base: str, place: int) -> int:
         """The number of a new rule for a part of the rule `base`."""
-        return self.id(f"{base}_{len(self.names)}")  # names in GBNF have no underscore
+        return self.id(f"{base}_{len(self.names)}", place)  # names in GBNF have no underscore
+
+    def name(self, rule: int) -> str:
+        """The name of a rule, or of the one that it is a part of."""
+        return self.names[rule].split("_", 1)[0]
+
+    def error(self, rule: int, what: str) -> GrammarError:
+        """What is wrong with a rule, with line and column; `.rule` is its name."""
+        return located(self.text, self.places[rule], what, rule=self.name(rule))
 
     def require_complete(self, root: str) -> None:
         """GrammarError if a rule is missing."""
-        for name, alternatives in zip(self.names, self.alternatives, strict=True):
+        for rule, alternatives in enumerate(self.alternatives):
             if alternatives is None:
-                raise GrammarError(f"the rule {name!r} is used but not defined", rule=name)
+                raise self.error(rule, f"the rule {self.names[rule]!r} is used but not defined")
         if not self.names:
-            raise GrammarError("the grammar has no rules")
+            raise located(self.text, len(self.text), "the grammar has no rules")
         if root not in self._ids:
-            raise GrammarError(f"the grammar has no rule {root!r} to start from", rule=root)
+            raise located(self.text, len(self.text), f"the grammar has no rule {root!r} to start from", rule=root)
 
 
 class _Group:
@@ -83,7 +100,7 @@ class _Parser(Reader):
         super().__init__(text)
         self.is_token = is_token
         self.n_tokens = n_tokens
-        self.rules = Rules()
+        self.rules = Rules(text)
         self.elements = 0
 
     def read(self) -> Rules:
@@ -94,13 +111,16 @@ class _Parser(Reader):
         return self.rules
 
     def rule(self) -> None:
+        start = self.pos
         name = self.take(NAME, "the name of a rule").group()
         self.space(newline=False)
         if not self.text.startswith("::=", self.pos):
             self.fail("expecting ::=")
         self.pos += 3
         self.space(newline=True)
-        stack = [_Group(self.rules.id(name))]
+        rule = self.rules.id(name, start)
+        self.rules.places[rule] = start
+        stack = [_Group(rule)]
         while stack:
             self.symbol(stack, name)
         if self.pos < len(self.text) and self.char() not in "\r\n":
@@ -123,8 +143,8 @@ class _Parser(Reader):
             self.pos += 1
             self.push(group, TERMINAL)
         elif match := NAME.match(self.text, self.pos):
+            self.push(group, self.rules.id(match.group(), self.pos))
             self.pos = match.end()
-            self.push(group, self.rules.id(match.group()))
         elif c == "(":
             self.open_group(stack, name)
         elif c and c in "*+?{":
@@ -146,10 +166,10 @@ class _Parser(Reader):
     def open_group(self, stack: list[_Group], name: str) -> None:
         if len(stack) > _MAX_NESTING:
             self.fail(f"parentheses are nested deeper than {_MAX_NESTING}")
+        before, start = len(self.rules.names), self.pos
         self.pos += 1
         self.space(newline=True)
-        before = len(self.rules.names)
-        stack.append(_Group(self.rules.synthesize(name), before))
+        stack.append(_Group(self.rules.synthesize(name, start), before))
 
     def close(self, stack: list[_Group]) -> None:
         """At a bar, a closing parenthesis, or what ends a rule."""
@@ -191,7 +211,7 @@ class _Parser(Reader):
             group.items.extend(symbol * (low - 1))
         inner: int | None = None
         for _ in range(optional):
-            rule = self.rules.synthesize(name)
+            rule = self.rules.synthesize(name, start)
             tail = rule if high is None else inner
             self.rules.alternatives[rule] = [symbol if tail is None else [*symbol, tail], []]
             inner = rule
@@ -211,7 +231,7 @@ def parse(text: str, root: str, is_token: Callable[[str], bool], n_tokens: int) 
         n_tokens: token ids 0 <= id < n_tokens exist.
 
     Raises:
-        GrammarError: it is malformed; `.line` and `.column` (from 1), or `.rule`.
+        GrammarError: it is malformed; `.line` and `.column` (from 1), and `.rule` where one is missing.
     """
     rules = _Parser(text, is_token, n_tokens).read()
     rules.require_complete(root)

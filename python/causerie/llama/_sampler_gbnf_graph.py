@@ -39,7 +39,8 @@ def require_usable(rules: Rules) -> None:
     """Check that llama.cpp can expand these rules.
 
     Raises:
-        GrammarError: left recursion, a rule that cannot begin, or too many ways to begin; `.rule` is its name.
+        GrammarError: left recursion, a rule that cannot begin, or too many ways to begin; `.rule` is its name, `.line`
+            and `.column` are its place.
     """
     bodies = [alternatives or [] for alternatives in rules.alternatives]
     empty = _may_be_empty(bodies)
@@ -99,7 +100,7 @@ def _require_search(rules: Rules, targets: Sequence[Sequence[int]]) -> None:
             calls[first] = min(calls[first] + calls[target], _MAX_SEARCH + 1)
             depth[first] = max(depth[first], depth[target] + 1)
         if depth[first] > _MAX_DEPTH:
-            raise GrammarError(f"more than {_MAX_DEPTH} rules begin with one another", rule=_name(rules, first))
+            raise rules.error(first, f"more than {_MAX_DEPTH} rules begin with one another")
     total, visited = 0, [False] * len(targets)
     for rule in range(len(targets)):
         total += 0 if visited[rule] else calls[rule]
@@ -131,11 +132,11 @@ def _require_expansion(
                 first = first or begins[target]
             elif edge.grows:
                 raise _left_recursion(rules, component)
-        name = _name(rules, component[0])
+        rule = component[0]
         if not first and not all(empty[rule] for rule in component):
-            raise GrammarError(f"nothing matches the rule {name!r}: it leads only to itself", rule=name)
+            raise rules.error(rule, f"nothing matches the rule {rules.name(rule)!r}: it leads only to itself")
         if total > _MAX_STARTS:
-            raise GrammarError(f"the rule {name!r} can begin in more than {_MAX_STARTS} ways", rule=name)
+            raise rules.error(rule, f"the rule {rules.name(rule)!r} can begin in more than {_MAX_STARTS} ways")
         starts.append(total)
         begins.append(first)
 
@@ -150,16 +151,13 @@ def _begins_with_terminal(alternative: Alternative, empty: Sequence[bool]) -> bo
 
 
 def _left_recursion(rules: Rules, component: Iterable[int]) -> GrammarError:
-    names = sorted({_name(rules, i) for i in component})
-    return GrammarError(
+    first = min(component, key=lambda rule: (rules.name(rule), rules.places[rule]))
+    names = sorted({rules.name(rule) for rule in component})
+    return rules.error(
+        first,
         f"left recursion: {', '.join(names[:5])} may begin with itself; put what must come first in front, "
         "or write a repetition such as item (sep item)*",
-        rule=names[0],
     )
-
-
-def _name(rules: Rules, i: int) -> str:
-    return rules.names[i].split("_", 1)[0]  # without the number of a synthesized part
 
 
 def _components(targets: Sequence[Sequence[int]]) -> Iterator[list[int]]:  # noqa: C901 - one well-known algorithm

@@ -10,7 +10,7 @@ from causerie.errors import GrammarError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MAX_REPETITIONS", "NAME", "Reader"]
+__all__ = ["MAX_REPETITIONS", "NAME", "Reader", "located"]
 
 # llama.cpp's own limit; a larger maximum means "no maximum" there.
 MAX_REPETITIONS = 2000
@@ -29,6 +29,15 @@ _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _SPACE_OR_NEWLINE = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 
 
+def located(text: str, pos: int, what: str, **facts: object) -> GrammarError:
+    """What is wrong at a place of a text, with line and column."""
+    line = text.count("\n", 0, pos) + 1
+    column = pos - (text.rfind("\n", 0, pos) + 1) + 1
+    near = text[pos : pos + 30].split("\n", 1)[0]
+    where = f"at {near!r}" if near else "at the end"
+    return GrammarError(f"line {line}, column {column}: {what} ({where})", line=line, column=column, **facts)
+
+
 class Reader:
     """A place in a text, and what can be read there."""
 
@@ -38,12 +47,7 @@ class Reader:
 
     def fail(self, what: str, pos: int | None = None) -> NoReturn:
         """Raise with line and column of the place, or of another one."""
-        pos = self.pos if pos is None else pos
-        line = self.text.count("\n", 0, pos) + 1
-        column = pos - (self.text.rfind("\n", 0, pos) + 1) + 1
-        near = self.text[pos : pos + 30].split("\n", 1)[0]
-        where = f"at {near!r}" if near else "at the end"
-        raise GrammarError(f"line {line}, column {column}: {what} ({where})", line=line, column=column)
+        raise located(self.text, self.pos if pos is None else pos, what)
 
     def char(self) -> str:
         """The next character, "" at the end."""
