@@ -58,6 +58,11 @@ bool causerie_cancel_get(const struct causerie_cancel * flag);
 /* Makes ctx stop its running decode or encode once the flag is set. */
 void causerie_cancel_attach(struct causerie_cancel * flag, struct llama_context * ctx);
 
+/* ---- checksums ---- */
+
+/* XXH3 with 128 bits, in its canonical form (big endian), of size bytes. Finds damage, not malice. */
+void causerie_checksum(const uint8_t * data, size_t size, uint8_t out[16]);
+
 /* ---- files ---- */
 
 /* A C stream of its own over a duplicate of the descriptor, at its current position; NULL with errno on failure. */

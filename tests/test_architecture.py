@@ -19,10 +19,10 @@ MOST_LINES = 350
 # by any, and uses nothing but itself.
 FLOORS = {
     "causerie.errors": 0,
-    "causerie.files": 0,
     "causerie._native": 1,
     "causerie._build": 2,
     "causerie.llama": 2,
+    "causerie.files": 2,
     "causerie.models": 2,
     "causerie.engine": 3,
     "causerie.chat": 4,

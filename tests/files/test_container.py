@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from causerie import StateError
 from causerie.files import Container, write_container
+from causerie.llama.checksum import checksum
 
 SECTIONS = {"text": b"some text" * 9, "nothing": b"", "data": bytes(range(256))}
 MOST = 1 << 20
@@ -75,9 +76,9 @@ def test_a_plain_section_is_a_view_of_the_file_at_an_aligned_place(tmp_path: Pat
 def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
     write_container(tmp_path / "file", {"data": b"abc"})
     raw = (tmp_path / "file").read_bytes()
-    assert raw[:32] == b"\x89causerie\r\n\x1a\n\0\0\0" + struct.pack("<IIQ", 1, 1, len(raw))
-    table = struct.pack("<16sQQQ8s", b"data", 192, 3, 3, b"none") + hashlib.sha256(b"abc").digest()
-    assert raw[32:64] == hashlib.sha256(raw[:32] + table).digest()
+    assert raw[:32] == b"\x89causerie\r\n\x1a\n\0\0\0" + struct.pack("<IIQ", 2, 1, len(raw))
+    table = struct.pack("<16sQQQ8s", b"data", 192, 3, 3, b"none") + checksum(b"abc") + bytes(16)
+    assert raw[32:64] == checksum(raw[:32] + table) + bytes(16)
     assert raw[64:] == table + bytes(192 - 144) + b"abc"
 
 
@@ -117,23 +118,42 @@ def test_sections_of_another_file_are_noticed(tmp_path: Path) -> None:
 def test_another_version_says_what_was_expected_and_found(tmp_path: Path) -> None:
     write_container(tmp_path / "file", SECTIONS)
     raw = bytearray((tmp_path / "file").read_bytes())
-    raw[16] = 2
+    for version in (0, 3, 255):
+        raw[16] = version
+        (tmp_path / "file").write_bytes(raw)
+        with pytest.raises(StateError, match=f"version {version},") as caught:
+            read(tmp_path / "file")
+        assert (caught.value.expected, caught.value.found) == (2, version)
+
+
+def test_version_1_is_read(tmp_path: Path) -> None:
+    """It has SHA-256; a file of one version that says it is of the other is damaged."""
+    table = struct.pack("<16sQQQ8s", b"data", 192, 3, 3, b"none") + hashlib.sha256(b"abc").digest()
+    plain = struct.pack("<16sIIQ", b"\x89causerie\r\n\x1a\n\0\0\0", 1, 1, 195)
+    raw = plain + hashlib.sha256(plain + table).digest() + table + bytes(48) + b"abc"
     (tmp_path / "file").write_bytes(raw)
-    with pytest.raises(StateError, match="version 2") as caught:
+    assert read(tmp_path / "file") == {"data": b"abc"}
+    for place, changed in ((16, b"\2"), (64, b"e"), (194, b"d")):
+        (tmp_path / "file").write_bytes(raw[:place] + changed + raw[place + 1 :])
+        with pytest.raises(StateError, match="checksum"):
+            read(tmp_path / "file")
+    write_container(tmp_path / "file", {"data": b"abc"})
+    now = (tmp_path / "file").read_bytes()
+    (tmp_path / "file").write_bytes(now[:16] + b"\1" + now[17:])
+    with pytest.raises(StateError, match="checksum"):
         read(tmp_path / "file")
-    assert (caught.value.expected, caught.value.found) == (1, 2)
 
 
 def forged(count: int, length: int, table: bytes, rest: bytes = b"") -> bytes:
     """A file with checksums that are right, whatever it says."""
-    plain = struct.pack("<16sIIQ", b"\x89causerie\r\n\x1a\n\0\0\0", 1, count, length)
-    return plain + hashlib.sha256(plain + table).digest() + table + rest
+    plain = struct.pack("<16sIIQ", b"\x89causerie\r\n\x1a\n\0\0\0", 2, count, length)
+    return plain + checksum(plain + table) + bytes(16) + table + rest
 
 
 def entry(
     offset: int, stored: int, length: int, *, name: bytes = b"a", how: bytes = b"none", data: bytes = b""
 ) -> bytes:
-    return struct.pack("<16sQQQ8s32s", name, offset, stored, length, how, hashlib.sha256(data).digest())
+    return struct.pack("<16sQQQ8s32s", name, offset, stored, length, how, checksum(data))
 
 
 BOMB = zlib.compress(bytes(50_000_000), 9)

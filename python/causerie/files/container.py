@@ -6,11 +6,12 @@ Little endian. docs/saving.md describes it byte by byte:
 |---|---|
 | 16 | magic |
 | 4, 4, 8 | format version, number of sections, length of the file |
-| 32 | SHA-256 of the above and the table |
-| 80 each | table: name, offset, stored length, length, compression, SHA-256 of the stored bytes |
+| 32 | checksum of the above and the table |
+| 80 each | table: name, offset, stored length, length, compression, checksum of the stored bytes |
 | sections | each at the next multiple of 64, zeros between them |
 
-The checksums find damage, not malice.
+A checksum is XXH3 with 128 bits (and zeros behind), which takes as long as reading the bytes; SHA-256 in version 1. It
+finds damage, not malice.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ import mmap
 import os
 import stat
 import struct
-import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from causerie.errors import StateError
@@ -29,14 +29,15 @@ from causerie.files.compression import deflated, inflated
 from causerie.files.replacing import replacing, write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
     from io import FileIO
 
     from typing_extensions import Buffer, Self
 
 __all__ = ["Container", "write_container"]
 
-VERSION = 1
+VERSION = 2
+_OLDEST = 1
 _MAGIC = b"\x89causerie\r\n\x1a\n\0\0\0"  # a transfer as text would change it
 _PLAIN = struct.Struct("<16sIIQ")
 _DIGEST = 32
@@ -44,7 +45,6 @@ _ENTRY = struct.Struct("<16sQQQ8s32s")
 _START = _PLAIN.size + _DIGEST
 _ALIGN = 64
 _MOST_SECTIONS = 16
-_LARGE = 1 << 22
 
 
 class Entry(NamedTuple):
@@ -56,6 +56,15 @@ class Entry(NamedTuple):
     length: int
     compression: str
     digest: bytes
+
+
+def _digest(version: int, data: bytes | memoryview) -> bytes:
+    """The checksum of some bytes as a version has it."""
+    if version == _OLDEST:
+        return hashlib.sha256(data).digest()
+    from causerie.llama.checksum import checksum  # which loads the extension module
+
+    return checksum(data).ljust(_DIGEST, b"\0")
 
 
 def _aligned(offset: int) -> int:
@@ -103,40 +112,22 @@ def write_container(
         plain = _PLAIN.pack(_MAGIC, VERSION, len(entries), end)
         packed = b"".join(_packed(entry) for entry in entries)
         file.seek(0)
-        write_all(file, plain + hashlib.sha256(plain + packed).digest() + packed)
+        write_all(file, plain + _digest(VERSION, plain + packed) + packed)
 
 
 def _write_section(file: FileIO, name: str, data: memoryview, offset: int, *, compress: bool) -> Entry:
-    digest = hashlib.sha256()
     if not compress:
-        with _beside(digest.update, data):
-            write_all(file, data)
-        return Entry(name, offset, len(data), len(data), "none", digest.digest())
-    stored = 0
+        write_all(file, data)
+        return Entry(name, offset, len(data), len(data), "none", _digest(VERSION, data))
     for piece in deflated(data):
-        digest.update(piece)
         write_all(file, piece)
-        stored += len(piece)
-    return Entry(name, offset, stored, len(data), "zlib", digest.digest())
-
-
-@contextmanager
-def _beside(work: Callable[[memoryview], object], data: memoryview) -> Iterator[None]:
-    """Do some work on data beside the block, on another processor where it is worth it."""
-    thread = threading.Thread(target=work, args=(data,), daemon=True)
-    started = len(data) >= _LARGE
-    if started:
-        try:
-            thread.start()
-        except RuntimeError:  # the interpreter is about to end
-            started = False
-    if not started:
-        work(data)
-    try:
-        yield
-    finally:
-        if started:
-            thread.join()
+    end = file.tell()
+    with (
+        mmap.mmap(file.fileno(), end, access=mmap.ACCESS_READ) as whole,
+        memoryview(whole) as view,
+        view[offset:] as stored,
+    ):
+        return Entry(name, offset, len(stored), len(data), "zlib", _digest(VERSION, stored))
 
 
 def _packed(entry: Entry) -> bytes:
@@ -180,9 +171,9 @@ class Container:
                 f"{self.path} is not a file of saved state", path=self.path, expected=_MAGIC, found=start[: len(_MAGIC)]
             )
         _, version, count, length = _PLAIN.unpack(start)
-        if version != VERSION:
+        if not _OLDEST <= version <= VERSION:
             raise StateError(
-                f"{self.path} has format version {version}, this version of causerie reads {VERSION}",
+                f"{self.path} has format version {version}, this version of causerie reads {_OLDEST} to {VERSION}",
                 path=self.path, expected=VERSION, found=version,
             )  # fmt: skip
         if length != size:
@@ -198,11 +189,10 @@ class Container:
         return StateError(f"{self.path} is damaged: {what}", path=self.path)
 
     def _table(self) -> dict[str, Entry]:
-        count = _PLAIN.unpack_from(self._whole)[2]
+        _, self._version, count, _ = _PLAIN.unpack_from(self._whole)
         end = _START + count * _ENTRY.size
-        digest = hashlib.sha256(self._whole[: _PLAIN.size])
-        digest.update(self._whole[_START:end])
-        if digest.digest() != self._whole[_PLAIN.size : _START]:
+        checked = bytes(self._whole[: _PLAIN.size]) + bytes(self._whole[_START:end])
+        if _digest(self._version, checked) != self._whole[_PLAIN.size : _START]:
             raise self._damaged("the checksum of its table is wrong")
         entries: dict[str, Entry] = {}
         for fields in _ENTRY.iter_unpack(self._whole[_START:end]):
@@ -247,7 +237,7 @@ class Container:
         if entry is None:
             raise self._damaged(f"it has no section {name!r}")
         stored = self._whole[entry.offset : entry.offset + entry.stored]
-        if hashlib.sha256(stored).digest() != entry.digest:
+        if _digest(self._version, stored) != entry.digest:
             raise self._damaged(f"the checksum of its section {name!r} is wrong")
         if entry.compression == "none":
             return stored
