@@ -431,6 +431,11 @@ class TestSnapshots:
         for found in (engine.restore(snapshot), engine.load_conversation(path)):
             assert spoken(found) == [*spoken(chat)[:3], ("user", "Go on.")]
 
+    @pytest.mark.parametrize("wrong", ["chat.causerie", None, b"", {}])
+    def test_what_is_none_is_refused(self, engine: Engine, wrong: Any) -> None:
+        with pytest.raises(TypeError, match="load_conversation"):
+            engine.restore(wrong)
+
     def test_closed_ones_are_refused(self, make_engine: Callable[..., Engine], path: Path) -> None:
         engine = make_engine()
         chat = engine.conversation()

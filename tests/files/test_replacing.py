@@ -116,8 +116,9 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as caught:
         put(tmp_path / "missing" / "file")
+    assert caught.value.filename == str(tmp_path / "missing" / "file")
 
 
 AS_SOMEBODY = """

@@ -230,7 +230,15 @@ class Engine(TokenEngine):
         Raises:
             StateError: the engine has another model; `.expected` and `.found`.
             TemplateError: the conversation had the engine's template, and this engine has none.
+            TypeError: this is no snapshot.
         """
+        from causerie.conversation.snapshot import Snapshot
+
+        if not isinstance(snapshot, Snapshot):
+            raise TypeError(
+                f"restore takes what Conversation.snapshot gave, not {type(snapshot).__name__}; load_conversation "
+                "takes the path of a file"
+            )
         return self._revived(snapshot, snapshot.state, require=False)
 
     def load_conversation(

@@ -43,8 +43,10 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator
             if durable:
                 os.fsync(file.fileno())
         temporary.replace(target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(temporary):
+            error.filename = str(target)  # what the caller knows of
         raise
     if durable:
         _sync_folder(target.parent)
