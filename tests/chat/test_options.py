@@ -148,7 +148,7 @@ class TestValues:
             ("seed", -2), ("seed", 2**32),
             ("stop", ""), ("stop", ["a", ""]), ("stop", "\ud800"),
             ("logit_bias", {-1: 1.0}), ("logit_bias", {1: NAN}), ("logit_bias", {1: INF}), ("logit_bias", {1: 1e10}),
-            ("logprobs", -2), ("grammar", "\udcff"), ("n", 0), ("n", -1),
+            ("logprobs", -2), ("grammar", "\udcff"), ("n", 0), ("n", -1), ("n", 1025),
         ],
     )  # fmt: skip
     def test_out_of_range(self, name, value):

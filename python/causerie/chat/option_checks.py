@@ -21,6 +21,7 @@ _UINT32_MAX = 2**32 - 1
 _FLOAT32_MAX = 3.4028234663852886e38
 _LARGE = 1e6  # penalties and rates beyond this could add up to infinity
 _MAX_HISTORY = 2**24  # tokens: more than any context
+_MOST_CANDIDATES = 1024  # each is a sequence with a sampler of its own
 _MAX_BIAS = 1e9
 _LEAST_TEMPERATURE = 1e-20  # dividing by less could overflow
 _MAX_BREAKER_BYTES = 40
@@ -203,7 +204,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "logprobs": _logprobs,
         "grammar": _grammar,
         "samplers": _functions,
-        "n": _counted(1),
+        "n": _counted(1, _MOST_CANDIDATES),
     }
 )
 """By option: ``check(name, value)`` gives the value as it is kept (a second check changes nothing), or raises."""

@@ -72,7 +72,7 @@ class SamplingOptions:
         grammar: GBNF text that the reply has to match; "": none, also where one would be inherited.
         samplers: functions, or one, that get the logits of the next token, float32 of shape (n_vocab,), and change them
             in place or return others; -inf excludes a token.
-        n: how many candidates, >= 1.
+        n: how many candidates, 1 to 1024.
 
     Raises:
         TypeError: a value is not of a type that its option takes.
