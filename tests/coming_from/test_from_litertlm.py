@@ -41,6 +41,7 @@ CHECKS: dict[str, Any] = {
     "conversationOptions.MaxOutputTokens": lambda found, names: found.send("Hi.").usage.completion_tokens <= 4,
     "conversationOptions.EnableThinking": conversation,
     "conversationOptions.FilterThinkingFromKvCache": conversation,
+    "conversationOptions.ThinkingTokenBudget": conversation,
     "conversationOptions.PromptTemplate": lambda found, names: found.render("Hi.") == "user: Hi.\nassistant:",
     "conversationOptions.ExtraContext": lambda found, names: found.render("Hi.").startswith("glad"),
     "conversationOptions.Tools": lambda found, names: bool(
@@ -71,6 +72,7 @@ CHECKS: dict[str, Any] = {
     "sendOptions.Constraint": lambda found, names: found.text == "yes",
     "sendOptions.MaxOutputTokens": lambda found, names: found.usage.completion_tokens == 2,
     "sendOptions.EnableThinking": reply,
+    "sendOptions.ThinkingTokenBudget": reply,
     "sendOptions.RepetitionPenalties": reply,
     "sendOptions.NoRepeatNgram": reply,
     "sendOptions.SuppressTokens": reply,

@@ -44,7 +44,7 @@ CHECKS: dict[str, Any] = {
     "session.prompt(text, {onTextChunk})": chunks,
     "session.prompt(text, {signal})": usable,
     "session.prompt(text, {responsePrefix})": reply,
-    "session.prompt(text, {budgets: {thoughtTokens: 0}})": reply,
+    "session.prompt(text, {budgets: {thoughtTokens: 20}})": reply,
     "session.prompt(text, {maxTokens, temperature, topK, topP, minP, seed})": reply,
     "session.prompt(text, {customStopTriggers})": lambda found, names: "." not in found.text,
     "session.prompt(text, {repeatPenalty})": reply,
