@@ -29,7 +29,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def write(path: Path, data: bytes) -> None:
-    """A new file, on the disk before it takes the place of the old one."""
+    """A new file that is on the disk before it takes the place of the old one, and whose name is then: as `save`."""
     beside = path.with_suffix(".tmp")
     with beside.open("wb", buffering=0) as file:
         view = memoryview(data)
@@ -37,6 +37,9 @@ def write(path: Path, data: bytes) -> None:
             view = view[file.write(view) :]
         os.fsync(file.fileno())
     beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
 
 
 def beside_copying(args: argparse.Namespace, path: Path) -> dict[str, float]:
