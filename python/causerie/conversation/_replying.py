@@ -12,6 +12,7 @@ from causerie.chat.options import resolve
 from causerie.conversation._surfacing import surfacing
 from causerie.conversation.answering import Answering
 from causerie.conversation.candidate import Candidate
+from causerie.conversation.constraint import begun_reply
 from causerie.conversation.joining import joined, unfinished_character
 from causerie.conversation.overflow import fitted
 from causerie.conversation.reply import Report
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from causerie.chat.content import ContentLike
     from causerie.chat.prompt import Encoded
+    from causerie.conversation.constraint import Constraint
     from causerie.conversation.engine import Engine
     from causerie.conversation.history import History
     from causerie.conversation.reply import Reply
@@ -173,15 +175,27 @@ class Replying:
             last = self._history.messages[-1:]
             if not last or last[0].role != "assistant" or last[0].tool_calls:
                 raise ValueError("there is nothing to go on with: the last message is not an assistant's text")
-            return self._start(self._history, self._settings.with_options(options), how="continue")
+            asked = options.get("grammar") or options.get("response_format")
+            under = None if asked else self._history.constraints[-1]
+            return self._start(self._history, self._settings.with_options(options), how="continue", under=under)
 
-    def _start(self, history: History, settings: Settings, how: How = "new") -> Turn:
-        """Begin a reply to a history, which becomes the conversation's; all or nothing. Called while idle."""
+    def _start(
+        self, history: History, settings: Settings, how: How = "new", *, under: Constraint | None = None
+    ) -> Turn:
+        """Begin a reply to a history, which becomes the conversation's; all or nothing. Called while idle.
+
+        Args:
+            history: what it replies to.
+            settings: of this call.
+            how: whether it goes on with the last message.
+            under: what that message has to follow as a whole.
+        """
         options = resolve(settings.sampling, self._engine.sampling, model=self._engine.model)
         history, encoded = self._fitted(history, settings, how, options.max_tokens)
         goes_on = how == "continue"
         unfinished = unfinished_character(history, self._engine.model.vocab) if goes_on else b""
-        answering = Answering(encoded, settings, options, self._engine.model, goes_on, unfinished)
+        begun = begun_reply(under, history.generated[-1], history.messages[-1].text, unfinished) if under else None
+        answering = Answering(encoded, settings, options, self._engine.model, goes_on, unfinished, begun)
         with ExitStack() as undo:
             candidates = [self._candidate(index, answering, undo) for index in range(options.n or 1)]
             undo.pop_all()
@@ -203,7 +217,8 @@ class Replying:
             preserved=answering.preserved,
             logprobs=options.logprobs is not None,
             transform=started(settings.output_transforms),
-            response_format=settings.response_format,
+            constraint=answering.constraint,
+            text_before=answering.text_before,
             goes_on=answering.goes_on,
             before=answering.before,
             follows=answering.encoded.follows,

@@ -95,10 +95,13 @@ class Talking(Replying):
     def resume(self, **options: Any) -> Reply:
         """Go on with the last message, an assistant's: one that was cut short, or a beginning that was given it.
 
-        The reply's text is what was added; the message in the history is the whole.
+        The reply's text is what was added; the message in the history is the whole. One that was generated under a
+        response format or grammar follows that to its end, and `parsed` is of the whole; what this call is given holds
+        for the rest instead.
 
         Raises:
             ValueError: the last message is not an assistant's, or asks for tools; nothing has changed.
+            UnsupportedError: it has a constraint, and tools are offered too, or it is not known how the model wrote it.
         """
         return self.finish(self._begin_resume(options))
 

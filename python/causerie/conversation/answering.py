@@ -13,6 +13,7 @@ from causerie.chat.reply_reading import PlainReader, bytes_reader, is_plain, pre
 from causerie.chat.sampling_chain import sampling_chain
 from causerie.chat.text_ids import text_ids
 from causerie.chat.thinking_budget import ThinkingBudget
+from causerie.conversation.constraint import Constraint
 from causerie.errors import TemplateError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from causerie.chat.prompt import Encoded
     from causerie.chat.reply_reading import BytesReader
     from causerie.chat.sampling_chain import Choice
+    from causerie.conversation.constraint import Begun
     from causerie.conversation.settings import Settings
     from causerie.llama.model import Model
 
@@ -48,6 +50,7 @@ class Answering:
         model: the model.
         goes_on: whether the reply goes on with the last message.
         unfinished: the bytes of a character at the end of that message which are only its beginning.
+        begun: what that message has to follow as a whole.
 
     Raises:
         UnsupportedError: tools are offered together with a constraint on the text, or have to be called in a format of
@@ -60,6 +63,7 @@ class Answering:
     model: Model
     goes_on: bool = False
     unfinished: bytes = b""
+    begun: Begun | None = None
 
     def __post_init__(self) -> None:
         _ = self.grammar
@@ -70,8 +74,10 @@ class Answering:
         """What the reply has to follow."""
         offer, constraint = self.settings.offer, self.options.grammar
         if not offer.callable:
+            if self.begun is not None:
+                return self.begun.constraint.grammar
             return self._constraint(constraint) if constraint else self._without_calls
-        if constraint:
+        if constraint or self.begun is not None:
             raise UnsupportedError(
                 "a reply cannot both call tools and follow a grammar or response_format: give one, or "
                 'tool_choice="none"'
@@ -108,11 +114,27 @@ class Answering:
         return ReplyGrammar(prompt.grammar) if isinstance(prompt, GenericPrompt) and prompt.grammar else None
 
     def _grammar_begun(self) -> tuple[int, ...]:
-        """The beginning of the message that a grammar of calls has to have seen; a constraint is on the rest."""
+        """The beginning of the message that the grammar has to have seen; a new constraint is on the rest."""
+        if self.begun is not None:
+            return self.begun.ids
         if not self.goes_on or not self.settings.offer.callable:
             return ()
         ids = text_ids(self.model.vocab, self.encoded.begun or "", inside=True)
         return self.encoded.begun_ids or tuple(ids)
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """What the text follows, to be remembered with it."""
+        if self.begun is not None:
+            return self.begun.constraint
+        if not self.options.grammar or self.grammar is None:
+            return None
+        return Constraint(self.grammar, self.settings.response_format)
+
+    @property
+    def text_before(self) -> str:
+        """What the reader does not tell of a text that its constraint is on."""
+        return self.begun.text if self.begun is not None and self._is_text else ""
 
     def thinking_budget(self) -> ThinkingBudget | None:
         """What ends the thinking of one candidate in time; None: nothing has to."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from causerie.chat.parsing import ReplyDelta
     from causerie.chat.reply_reading import BytesReader
-    from causerie.chat.response_format import ResponseFormat
+    from causerie.conversation.constraint import Constraint
     from causerie.conversation.history import Said
     from causerie.conversation.transforms import OutputTransform
     from causerie.engine import Generation
@@ -40,7 +40,8 @@ class Candidate:
         preserved: tokens whose text the reader has to see, although they show none.
         logprobs: whether log-probabilities come with the tokens.
         transform: changes the text on its way out.
-        response_format: reads a reply that was not cut off; None: there is nothing to read.
+        constraint: what the text follows, and what reads it if it was not cut off; None: it is free.
+        text_before: of a text that goes on under its constraint, what there is.
         goes_on: whether the message was begun before.
         before: ids and bytes of its beginning, where a format is read; of a text, only the bytes of a character that it
             left unfinished.
@@ -57,7 +58,8 @@ class Candidate:
         preserved: frozenset[int] = frozenset(),
         logprobs: bool,
         transform: OutputTransform | None,
-        response_format: ResponseFormat | None,
+        constraint: Constraint | None = None,
+        text_before: str = "",
         goes_on: bool = False,
         before: tuple[tuple[int, ...], bytes] = ((), b""),
         follows: str = "",
@@ -70,10 +72,11 @@ class Candidate:
         self._index = index
         self._preserved = preserved
         self._transform = transform
-        self._format = response_format
+        self.constraint = constraint
+        self._text_before = text_before
         self._pieces: list[bytes] = []
         self._goes_on = goes_on
-        self._before_ids, self._before = before
+        self.before_ids, self._before = before
         self._follows = follows
         self._shown: list[str] = []
         self._thought: list[str] = []
@@ -166,9 +169,9 @@ class Candidate:
             if self._goes_on
             else content_ids(self.generation.tokens, self._pieces, reader.content, reader.thinking)
         )
-        if reader.cut_short or (self._goes_on and not self._before_ids):
+        if reader.cut_short or (self._goes_on and not self.before_ids):
             return Written(known) if known else None
-        return Written(known, (*self._before_ids, *self.ids()), reader.raw, self._follows)
+        return Written(known, (*self.before_ids, *self.ids()), reader.raw, self._follows)
 
     def reply(self, message: Message | None, candidates: tuple[Reply, ...] = ()) -> Reply:
         """The finished reply."""
@@ -193,9 +196,10 @@ class Candidate:
 
     def _parsed(self) -> Any:
         """The object that was asked for; None where the reply was cut off, also by a stop string."""
-        if self._format is None or self.generation.finish_reason != "stop" or self.reader.stopped:
+        form = None if self.constraint is None else self.constraint.form
+        if form is None or self.generation.finish_reason != "stop" or self.reader.stopped:
             return None
-        return self._format.parse(self.reader.content)
+        return form.parse(self._text_before + self.reader.content)
 
 
 def _reason(reason: str) -> Literal["stop", "length", "cancelled"]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from causerie.chat.content import ContentLike
+    from causerie.conversation.constraint import Constraint
 
 __all__ = ["History", "examples_as_messages"]
 
@@ -29,11 +30,17 @@ class History:
         messages: in order.
         generated: for each of them how the model wrote it, or the exact ids it generated for its content, or None.
         head: so many messages at the start (system text and examples) stay when turns are dropped.
+        constraints: for each of them what it was generated under; where there are fewer, the others have none.
     """
 
     messages: tuple[Message, ...] = ()
     generated: tuple[Said | None, ...] = ()
     head: int = 0
+    constraints: tuple[Constraint | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        missing = len(self.messages) - len(self.constraints)
+        object.__setattr__(self, "constraints", (*self.constraints, *(None,) * missing))
 
     @classmethod
     def of(cls, messages: Iterable[Message | Mapping[str, object]], head: int = 0) -> History:
@@ -41,7 +48,7 @@ class History:
         given = _checked(messages)
         return cls(given, (None,) * len(given), head)
 
-    def append(self, message: Message, ids: Said | None = None) -> History:
+    def append(self, message: Message, ids: Said | None = None, constraint: Constraint | None = None) -> History:
         """With one more message; a system text belongs to the head.
 
         Raises:
@@ -50,15 +57,20 @@ class History:
         validation.check_append(self.messages, message)
         _require_text((message,))
         head = 1 if message.role == "system" else self.head
-        return History((*self.messages, message), (*self.generated, ids), head)
+        return History((*self.messages, message), (*self.generated, ids), head, (*self.constraints, constraint))
 
-    def with_last(self, message: Message, ids: Said | None) -> History:
+    def with_last(self, message: Message, ids: Said | None, constraint: Constraint | None) -> History:
         """With another last message."""
-        return replace(self, messages=(*self.messages[:-1], message), generated=(*self.generated[:-1], ids))
+        return replace(
+            self,
+            messages=(*self.messages[:-1], message),
+            generated=(*self.generated[:-1], ids),
+            constraints=(*self.constraints[:-1], constraint),
+        )
 
     def first(self, count: int) -> History:
         """The first messages only."""
-        return History(self.messages[:count], self.generated[:count], min(self.head, count))
+        return History(self.messages[:count], self.generated[:count], min(self.head, count), self.constraints[:count])
 
     def rewound(self, turns: int) -> History:
         """Without the last turns: user messages with all that answers them.
@@ -73,7 +85,8 @@ class History:
         kept = validation.drop_turns(self.messages, turns, oldest=True, keep=self.head)
         first = len(validation.split_turns(self.messages, keep=self.head).head)
         gone = len(self.messages) - len(kept)
-        return History(kept, self.generated[:first] + self.generated[first + gone :], self.head)
+        generated = self.generated[:first] + self.generated[first + gone :]
+        return History(kept, generated, self.head, self.constraints[:first] + self.constraints[first + gone :])
 
     @property
     def n_turns(self) -> int:
@@ -90,7 +103,8 @@ class History:
         messages = validation.edit(self.messages, index, content)
         _require_text(messages[-1:])
         last = len(messages) - 1
-        return History(messages, (*self.generated[:last], None), min(self.head, len(messages)))
+        head = min(self.head, len(messages))
+        return History(messages, (*self.generated[:last], None), head, self.constraints[:last])
 
     def unanswered(self) -> History:
         """Without what answers the last user or tool message.
@@ -111,14 +125,14 @@ class History:
     def adopted(self, messages: Iterable[Message | Mapping[str, object]]) -> History:
         """Another history, in which the ids of messages that were here before are kept."""
         given = _checked(messages)
-        pairs = tuple(zip(self.messages, self.generated, strict=True))
-        same = {id(message): ids for message, ids in pairs}
-        alike = {_key(message): ids for message, ids in pairs if ids is not None}
-        generated = tuple(same[id(message)] if id(message) in same else alike.get(_key(message)) for message in given)
+        known = tuple(zip(self.messages, self.generated, self.constraints, strict=True))
+        same = {id(message): (ids, constraint) for message, ids, constraint in known}
+        alike = {_key(message): (ids, constraint) for message, ids, constraint in known if ids is not None}
+        found = [same.get(id(message)) or alike.get(_key(message)) or (None, None) for message in given]
         head = self.head if given[: self.head] == self.messages[: self.head] else 0
         if not head and given and given[0].role == "system":
             head = 1
-        return History(given, generated, head)
+        return History(given, tuple(ids for ids, _ in found), head, tuple(constraint for _, constraint in found))
 
 
 def _key(message: Message) -> object:

@@ -13,7 +13,8 @@ from causerie.chat.whole_replies import content_of
 
 if TYPE_CHECKING:
     from causerie.conversation.candidate import Candidate
-    from causerie.conversation.history import History, Ids
+    from causerie.conversation.constraint import Constraint
+    from causerie.conversation.history import History
     from causerie.conversation.reply import Reply
     from causerie.conversation.turn import Turn
     from causerie.llama.vocab import Vocab
@@ -35,11 +36,11 @@ def joined(history: History, turn: Turn, vocab: Vocab) -> tuple[History, Reply]:
     message: Message | None = None
     if turn.how == "continue":
         plain = isinstance(first.reader, PlainReader)
-        history = _continued(history, said.text, first.ids(), vocab) if plain else _gone_on(history, first)
+        history = _continued(history, first, vocab) if plain else _gone_on(history, first)
         message = history.messages[-1]
     elif first.generation.tokens or said != Message("assistant") or first.generation.finish_reason == "stop":
         message = said
-        history = history.append(message, first.written())
+        history = history.append(message, first.written(), first.constraint)
     reply = first.reply(message)
     if others:
         alternatives = [candidate.reply(candidate.message) for candidate in others]
@@ -49,10 +50,13 @@ def joined(history: History, turn: Turn, vocab: Vocab) -> tuple[History, Reply]:
 
 def _gone_on(history: History, candidate: Candidate) -> History:
     """With the last message gone on, and read as a whole."""
-    return history.with_last(candidate.message, candidate.written()) if candidate.generation.tokens else history
+    if not candidate.generation.tokens:
+        return history
+    constraint = _placed(history, candidate, len(candidate.before_ids), len(history.messages[-1].text))
+    return history.with_last(candidate.message, candidate.written(), constraint)
 
 
-def _continued(history: History, text: str, ids: Ids, vocab: Vocab) -> History:
+def _continued(history: History, candidate: Candidate, vocab: Vocab) -> History:
     """With the last message gone on."""
     last, known = history.messages[-1], content_of(history.generated[-1])
     content = last.text
@@ -60,7 +64,17 @@ def _continued(history: History, text: str, ids: Ids, vocab: Vocab) -> History:
         known = tuple(text_ids(vocab, content))
     elif unfinished_character(history, vocab):
         content = content[:-1]  # it stood for the bytes that the new text begins with
-    return history.with_last(replace(last, content=content + text), (*known, *ids))
+    constraint = _placed(history, candidate, len(known), len(content))
+    message = replace(last, content=content + candidate.message.text)
+    return history.with_last(message, (*known, *candidate.ids()), constraint)
+
+
+def _placed(history: History, candidate: Candidate, ids: int, text: int) -> Constraint | None:
+    """What a message that went on has to follow: what it followed before, or what was asked of the rest."""
+    found = candidate.constraint
+    if found is None or found is history.constraints[-1]:
+        return found
+    return replace(found, ids=ids, text=text)
 
 
 def unfinished_character(history: History, vocab: Vocab) -> bytes:

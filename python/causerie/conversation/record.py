@@ -13,6 +13,7 @@ from causerie.chat.options import SamplingOptions
 from causerie.chat.plain_template import RolePrefix, TextTemplate
 from causerie.chat.tools import Tool, ToolBox
 from causerie.chat.whole_replies import Written
+from causerie.conversation.constraint import constraint_from_json, constraint_to_json
 from causerie.conversation.history import History
 from causerie.conversation.overflow import as_overflow
 from causerie.conversation.settings import Settings
@@ -83,6 +84,8 @@ def to_record(snapshot: Snapshot, *, drop_functions: bool) -> bytes:
         "output_transforms": functions.names(settings.output_transforms, "output transform"),
         "history_transform": functions.name(settings.history_transform, "history transform"),
     }
+    if any(history.constraints):
+        data["constraints"] = [constraint_to_json(constraint) for constraint in history.constraints]
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -201,7 +204,7 @@ _KEYS = {
 def _require_keys(data: Any) -> None:
     if not isinstance(data, dict):
         raise TypeError("it is no JSON object")
-    if found := set(data) ^ _KEYS:
+    if found := (set(data) ^ _KEYS) - {"constraints"}:
         writer = data.get("causerie")
         raise StateError(
             f"the saved conversation, written by causerie {writer}, has keys too many or too few: {sorted(found)}",
@@ -229,10 +232,13 @@ def _history(data: Mapping[str, Any], n_vocab: int) -> History:
     for message, said in zip(history.messages, generated, strict=True):
         if said is not None and message.role != "assistant":
             raise ValueError(f"a message by {message.role!r} cannot have been generated")
+    constraints = tuple(constraint_from_json(each) for each in _exact(data.get("constraints", []), list))
+    if len(constraints) > len(generated):
+        raise ValueError(f"there are {len(generated)} messages and {len(constraints)} constraints")
     head = _exact(data["head"], int)
     if not 0 <= head <= len(generated):
         raise ValueError(f"the head cannot have {head} of {len(generated)} messages")
-    return History(history.messages, generated, head)
+    return History(history.messages, generated, head, constraints)
 
 
 def _ids_of(said: Any, n_vocab: int) -> Said | None:
