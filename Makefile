@@ -12,11 +12,11 @@ SOURCES := $(wildcard pyproject.toml CMakeLists.txt README.md LICENSE cmake/* ve
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .DEFAULT_GOAL := help
-.PHONY: help venv provision build install chat test lint types unit test-archs tools sanitize bench bench-unit bench-tools \
-	sdist wheel clean FORCE
+.PHONY: help venv provision build install chat test lint types unit test-archs test-constraints tools sanitize bench \
+	bench-unit bench-tools sdist wheel clean FORCE
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
 venv: .venv/made ## make .venv with the tools that a build needs
 
@@ -47,6 +47,9 @@ unit: .venv/tools sanitize ## the tests alone; ARGS="tests/llama -k name" reache
 
 test-archs: .venv/tools ## the engine on every architecture that llama.cpp can write a tiny model of
 	CAUSERIE_ALL_ARCHITECTURES=1 .venv/bin/python -m pytest tests/engine/test_architectures.py
+
+test-constraints: .venv/tools ## 200 hot replies to every kind of constraint; RUNS=200
+	CAUSERIE_CONSTRAINT_RUNS=$(or $(RUNS),200) .venv/bin/python -m pytest tests/conversation/test_constraints.py -s -o timeout=7200
 
 tools: .venv/tools ## llama.cpp's own programs, as references for tests and benchmarks
 
