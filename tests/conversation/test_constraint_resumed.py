@@ -127,6 +127,12 @@ def test_what_is_asked_for_now_holds_for_the_rest_and_is_remembered(engine: Engi
     assert len(reply.parsed) == 31
 
 
+def test_it_can_be_taken_back(engine: Engine) -> None:
+    chat = begun(engine)
+    reply = chat.resume(grammar="", samplers=Dictation(engine, "... or not."), temperature=0)
+    assert (reply.text, reply.parsed) == ("... or not.", None)
+
+
 def test_what_a_person_wrote_is_free(engine: Engine) -> None:
     chat = begun(engine)
     chat.edit(len(chat.messages) - 1, "It is")

@@ -175,8 +175,8 @@ class Replying:
             last = self._history.messages[-1:]
             if not last or last[0].role != "assistant" or last[0].tool_calls:
                 raise ValueError("there is nothing to go on with: the last message is not an assistant's text")
-            asked = options.get("grammar") or options.get("response_format")
-            under = None if asked else self._history.constraints[-1]
+            asked = options.get("grammar"), options.get("response_format")
+            under = self._history.constraints[-1] if asked == (None, None) else None
             return self._start(self._history, self._settings.with_options(options), how="continue", under=under)
 
     def _start(
