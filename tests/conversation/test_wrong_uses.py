@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from scripted import Script, calls
 from tool_cases import weather
 
 import causerie
-from causerie import Choices, Grammar, GrammarError, Regex, SchemaError, ToolError
+from causerie import BusyError, Choices, ContextOverflowError, Grammar, GrammarError, Regex, SchemaError, ToolError
 from causerie.chat.response_format import ResponseFormat, as_response_format
 
 if TYPE_CHECKING:
@@ -104,6 +105,34 @@ class TestTools:
         with pytest.raises(ToolError, match="wait for a result"):
             chat.respond()
         chat.add_tool_result(first.id, "1")
+        assert chat.respond().text == "Done."
+
+    def test_of_many_threads_one_gives_the_result(self, engine: Engine) -> None:
+        one = causerie.tool(name="one", description="")(lambda: 1)
+        sampling = {"temperature": 0, "samplers": Script(engine, calls("one"), "Done.")}
+        chat = engine.conversation(tools=[one], tool_format="generic", sampling=sampling)
+        call_id = chat.send("x").tool_calls[0].id
+
+        def answer(_: int) -> str:
+            try:
+                chat.add_tool_result(call_id, "1")
+            except (ToolError, BusyError) as error:
+                return type(error).__name__
+            return "given"
+
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(answer, range(200))).count("given") == 1
+        assert [message.role for message in chat.messages] == ["user", "assistant", "tool"]
+
+    def test_a_result_that_is_too_long_may_be_shortened(self, engine: Engine) -> None:
+        one = causerie.tool(name="one", description="")(lambda: "word " * 3000)
+        sampling = {"temperature": 0, "samplers": Script(engine, calls("one"), "Done.")}
+        chat = engine.conversation(tools=[one], tool_format="generic", sampling=sampling)
+        with pytest.raises(ContextOverflowError) as caught:
+            chat.run("x")
+        assert caught.value.kind == "too_long"
+        assert [message.role for message in chat.messages] == ["user", "assistant", "tool"]
+        chat.edit(2, "some words")
         assert chat.respond().text == "Done."
 
 
