@@ -16,6 +16,7 @@ from causerie.llama import Chooser, Model, Sampler
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from causerie.engine import Generation
     from causerie.llama.step import Chosen
 
 
@@ -120,6 +121,31 @@ def test_an_exception_ends_this_one_alone(engine: TokenEngine, where: str) -> No
     engine.wait_for((failing, other))
     assert isinstance(failing.error, ZeroDivisionError)
     assert (other.error, len(other.tokens)) == (None, 60)
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_step_that_fails_before_it_begins_is_not_tried_for_ever(
+    engine: TokenEngine, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    expected = [run(engine, prompt(k), 20).tokens for k in (5, 6)]
+    count = engine._scheduler._times
+    left = times
+
+    def failing(plan: list[Generation]) -> int:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise MemoryError
+        return count(plan)
+
+    monkeypatch.setattr(engine._scheduler, "_times", failing)
+    both = [engine.generate(engine.sequence(), prompt(k), chooser=Chooser(), max_tokens=20) for k in (5, 6)]
+    engine.wait_for(both)
+    for generation, tokens in zip(both, expected, strict=True):
+        assert generation.tokens == tokens or (times > 1 and isinstance(generation.error, MemoryError))
+    monkeypatch.undo()
+    assert run(engine, prompt(5), 20).tokens == expected[0]
+    check_slots(engine, idle=True)
 
 
 def test_what_the_grammar_refuses_ends_it(smollm2: Model) -> None:

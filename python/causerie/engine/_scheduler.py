@@ -247,6 +247,7 @@ class Scheduler(Delivery):
 
     def _evaluation_failed(self, plan: list[Generation], error: BaseException) -> None:
         """Nothing was chosen, and the slots say what the memory holds now."""
+        self._together = []  # the next step is planned anew
         if isinstance(error, DecodeError) and error.code == _CANCELLED:
             return  # those who were cancelled are collected by the next step, the others go on
         if isinstance(error, CacheFullError):
