@@ -180,10 +180,8 @@ bool causerie_memory_needed(
 /* ---- chat templates (llama.cpp's Jinja engine): JSON in, JSON out ---- */
 
 struct causerie_template;
-/* From Jinja source, or from the model's own template where source is empty; model may be NULL with a source.
- * NULL on error. */
-struct causerie_template * causerie_template_new(
-    const struct llama_model * model, const char * source, const char * bos_token, const char * eos_token);
+/* From Jinja source. NULL on error: also where it asks for more steps or memory than a template needs. */
+struct causerie_template * causerie_template_new(const char * source, const char * bos_token, const char * eos_token);
 void causerie_template_free(struct causerie_template * tmpl);
 /* inputs: {"messages": [...], "tools", "tool_choice", "parallel_tool_calls", "add_generation_prompt",
  * "enable_thinking", "reasoning_format", "json_schema", "grammar", "continue_final_message", "kwargs", "now"}; all but

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <map>
 #include <memory>
@@ -10,10 +11,13 @@
 
 #include "causerie.h"
 #include "chat.h"
+#include "chat_templates.h"  // generated: llama.cpp keeps the struct to itself
 #include "copy_out.h"
 #include "guard.h"
 #include "json.h"
 #include "large_stack.h"
+#include "template_guard.h"
+#include "template_limits.h"
 #include "template_memory.h"
 
 struct causerie_template {
@@ -85,25 +89,34 @@ common_json write_params(const common_chat_params & params) {
     return out;
 }
 
-// llama.cpp's own check reports a syntax error without saying what it is.
-void check_syntax(const std::string & source) {
+// Templates whose program is a guarded one from the start: making one of llama.cpp's runs it.
+common_chat_templates_ptr make_templates(const std::string & source, const char * bos_token, const char * eos_token) {
+    const std::string begin = "{% if false %}";
+    const std::string end = "{% endif %}";
     jinja::lexer lexer;
-    jinja::parse_from_tokens(lexer.tokenize(source));
+    jinja::parse_from_tokens(lexer.tokenize(source));  // so that it cannot end what is put around it
+    auto templates = common_chat_templates_init(nullptr, begin + source + end, bos_token, eos_token);
+    auto & tmpl = *templates->template_default;
+    // llama.cpp has mended what it knows to be wrong in some templates.
+    const std::string mended = tmpl.src.substr(begin.size(), tmpl.src.size() - begin.size() - end.size());
+    const auto tokens = lexer.tokenize(mended);
+    tmpl.src = tokens.source;
+    tmpl.prog = jinja::parse_from_tokens(tokens);
+    causerie::guard(tmpl.prog);
+    tmpl.caps = jinja::caps_get(tmpl.prog);
+    return templates;
 }
 
 }  // namespace
 
-causerie_template * causerie_template_new(
-    const llama_model * model, const char * source, const char * bos_token, const char * eos_token) {
+causerie_template * causerie_template_new(const char * source, const char * bos_token, const char * eos_token) {
     return causerie_guarded<causerie_template *>(
         __func__,
         [&] {
             auto result = std::make_unique<causerie_template>();
-            causerie::on_large_stack([&] {
-                check_syntax(source);
-                result->templates = common_chat_templates_init(model, source, bos_token, eos_token);
-                result->memory =
-                    std::make_unique<causerie::TemplateMemory>(result->templates.get(), model, bos_token, eos_token);
+            causerie::within_limits(causerie::allowance_for(0, 0, 0), [&] {
+                result->templates = make_templates(source, bos_token, eos_token);
+                result->memory = std::make_unique<causerie::TemplateMemory>(*result->templates);
             });
             return result.release();
         },
@@ -123,7 +136,11 @@ char * causerie_template_apply(const causerie_template * tmpl, const char * inpu
                 auto json = common_json::parse(inputs_json);
                 const auto inputs = read_inputs(json);
                 json.erase("messages");
-                const auto params = tmpl->memory->apply(inputs, json.dump());
+                const auto options = json.dump();
+                const auto allowance =
+                    causerie::allowance_for(inputs.messages.size(), std::strlen(inputs_json), options.size());
+                common_chat_params params;
+                causerie::within_limits(allowance, [&] { params = tmpl->memory->apply(inputs, options); });
                 out = causerie::copy_out(write_params(params).dump_safe());
             });
             return out;
@@ -136,7 +153,7 @@ char * causerie_template_caps(const causerie_template * tmpl) {
         __func__,
         [&] {
             char * out = nullptr;
-            causerie::on_large_stack([&] {
+            causerie::within_limits(causerie::allowance_for(0, 0, 0), [&] {
                 common_json caps = common_json::object();
                 for (const auto & [name, value] : common_chat_templates_get_caps(tmpl->templates.get())) {
                     caps[name] = value;

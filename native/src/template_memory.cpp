@@ -6,9 +6,9 @@
 #include <exception>
 
 #include "chat-auto-parser.h"
+#include "chat_templates.h"
 #include "common.h"
 #include "json.h"
-#include "llama.h"
 
 namespace {
 
@@ -37,31 +37,22 @@ void parse_arguments(common_json & message) {
 
 namespace causerie {
 
-TemplateMemory::TemplateMemory(
-    const common_chat_templates * templates, const llama_model * model, const std::string & bos, const std::string & eos)
-    : templates_(templates) {
-    const std::string source = common_chat_templates_source(templates);
-    if (model != nullptr) {
-        const llama_vocab * vocab = llama_model_get_vocab(model);
-        add_bos_ = llama_vocab_get_add_bos(vocab);
-        add_eos_ = llama_vocab_get_add_eos(vocab);
-    }
+TemplateMemory::TemplateMemory(const common_chat_templates & templates)
+    : templates_(templates), template_(*templates.template_default) {
+    autoparser::generation_params params;
+    params.messages = common_json::array();
+    params.messages.push_back({{"role", "user"}, {"content", "x"}});
+    params.add_generation_prompt = true;
+    const std::string & source = template_.source();
     try {
-        auto own = std::make_unique<common_chat_template>(source, bos, eos);
-        autoparser::generation_params params;
-        params.messages = common_json::array();
-        params.messages.push_back({{"role", "user"}, {"content", "x"}});
-        params.add_generation_prompt = true;
-        const bool special = common_chat_try_specialized_template(*own, source, params).has_value();
-        if (!special && source.find(trimmed_by_llama_cpp) == std::string::npos) {
-            own_ = std::move(own);
-        }
+        const bool special = common_chat_try_specialized_template(template_, source, params).has_value();
+        remembers_ = !special && source.find(trimmed_by_llama_cpp) == std::string::npos;
     } catch (const std::exception &) {  // then it is not known, and nothing is remembered
     }
 }
 
 std::string TemplateMemory::render(const common_chat_templates_inputs & inputs) const {
-    const auto & caps = own_->caps;
+    const auto & caps = template_.caps;
     autoparser::generation_params params;
     params.messages = common_json::array();
     for (const auto & message : inputs.messages) {
@@ -79,8 +70,6 @@ std::string TemplateMemory::render(const common_chat_templates_inputs & inputs) 
     params.parallel_tool_calls = inputs.parallel_tool_calls;
     params.enable_thinking = inputs.enable_thinking;
     params.add_generation_prompt = inputs.add_generation_prompt;
-    params.add_bos = add_bos_;
-    params.add_eos = add_eos_;
     params.mark_input = false;
     params.extra_context = common_json::object();
     params.extra_context["datetime"] = today("%b %d %Y");
@@ -88,14 +77,14 @@ std::string TemplateMemory::render(const common_chat_templates_inputs & inputs) 
     for (const auto & [key, value] : inputs.chat_template_kwargs) {
         params.extra_context[key] = common_json::parse(value);
     }
-    return common_chat_template_direct_apply(*own_, params);
+    return common_chat_template_direct_apply(template_, params);
 }
 
 common_chat_params TemplateMemory::apply(const common_chat_templates_inputs & inputs, const std::string & options) {
     const bool has_system = !inputs.messages.empty() && inputs.messages.front().role == "system";
-    if (own_ == nullptr || inputs.messages.empty() || inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE ||
-        (has_system && !own_->caps.supports_system_role)) {
-        return common_chat_templates_apply(templates_, inputs);
+    if (!remembers_ || inputs.messages.empty() || inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE ||
+        (has_system && !template_.caps.supports_system_role)) {
+        return common_chat_templates_apply(&templates_, inputs);
     }
     const std::string key = inputs.messages.back().role + options;
     common_chat_params known;
@@ -112,7 +101,7 @@ common_chat_params TemplateMemory::apply(const common_chat_templates_inputs & in
             return known;
         }
     }
-    common_chat_params params = common_chat_templates_apply(templates_, inputs);
+    common_chat_params params = common_chat_templates_apply(&templates_, inputs);
     if (!params.generation_prompt.empty() && render(inputs) == params.prompt) {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (known_.size() >= max_known) {

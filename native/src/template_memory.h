@@ -3,11 +3,12 @@
 // Each time it applies a template, it studies the format of replies by rendering a dozen probes, and renders the messages
 // three times. All but the prompt's text depends on the options alone. So the rest is kept for each set of options, and
 // of a further history just the text is rendered, in the way that gave llama.cpp's own text the first time.
+//
+// All of it runs within limits (template_limits.h).
 
 #pragma once
 
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 
@@ -17,9 +18,8 @@ namespace causerie {
 
 class TemplateMemory {
   public:
-    TemplateMemory(
-        const common_chat_templates * templates, const llama_model * model, const std::string & bos,
-        const std::string & eos);
+    // templates: with a guarded program; they must outlive this.
+    explicit TemplateMemory(const common_chat_templates & templates);
 
     // options: all inputs but the messages, as text.
     common_chat_params apply(const common_chat_templates_inputs & inputs, const std::string & options);
@@ -27,10 +27,9 @@ class TemplateMemory {
   private:
     std::string render(const common_chat_templates_inputs & inputs) const;
 
-    const common_chat_templates * templates_;
-    std::unique_ptr<common_chat_template> own_;  // null for a template that llama.cpp treats in a way of its own
-    bool add_bos_ = false;
-    bool add_eos_ = false;
+    const common_chat_templates & templates_;
+    const common_chat_template & template_;
+    bool remembers_ = false;  // not for a template that llama.cpp treats in a way of its own
     std::mutex mutex_;
     std::map<std::string, common_chat_params> known_;
 };

@@ -21,7 +21,7 @@ void * causerie_py_sampler_clone(void * handle) { return handle; }
 void causerie_py_sampler_free(void *) {}
 
 static void one_template(const std::string & source) {
-    causerie_template * t = causerie_template_new(nullptr, source.c_str(), "<s>", "</s>");
+    causerie_template * t = causerie_template_new(source.c_str(), "<s>", "</s>");
     if (t != nullptr) {
         causerie_string_free(causerie_template_apply(t, R"({"messages": [{"role": "user", "content": "hi"}]})"));
         causerie_template_free(t);
@@ -29,8 +29,7 @@ static void one_template(const std::string & source) {
 }
 
 static void one_input(const std::string & inputs) {
-    static causerie_template * t = causerie_template_new(
-        nullptr, "{% for m in messages %}{{ m.role }}{{ m.content }}{% endfor %}{{ tools }}", "", "");
+    static causerie_template * t = causerie_template_new("{% for m in messages %}{{ m.role }}{{ m.content }}{% endfor %}{{ tools }}", "", "");
     causerie_string_free(causerie_template_apply(t, inputs.c_str()));
 }
 

@@ -311,10 +311,9 @@ static void many_threads_may_follow_one_grammar() {
 }
 
 static void templates() {
-    EXPECT(causerie_template_new(nullptr, "{% if %}", "", "") == nullptr);
+    EXPECT(causerie_template_new("{% if %}", "", "") == nullptr);
     EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
-    causerie_template * t = causerie_template_new(
-        nullptr, "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}", "<s>", "</s>");
+    causerie_template * t = causerie_template_new("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}", "<s>", "</s>");
     EXPECT(t != nullptr);
     char * result = causerie_template_apply(t, R"({"messages": [{"role": "user", "content": "h\u00e9"}]})");
     EXPECT(result != nullptr && contains(result, "[user]hé"));

@@ -95,7 +95,7 @@ class Template(Handle):
             raise TemplateError(f"the chat template has {len(texts[0])} bytes, more than {_MAX_SOURCE_BYTES}")
         if any(b"\0" in t for t in texts):
             raise TemplateError("the chat template contains a NUL character")
-        pointer = lib.causerie_template_new(ffi.NULL, *texts)
+        pointer = lib.causerie_template_new(*texts)
         check("reading the chat template", TemplateError)
         drain_log()
         parent = None if model is None else model._resource

@@ -1,0 +1,153 @@
+// Puts guarded nodes into a program: see template_guard.h.
+
+#include "template_guard.h"
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "template_nodes.h"
+
+namespace {
+
+using namespace jinja;
+using namespace causerie::guarded;
+
+class Guard {
+  public:
+    void walk(statements & nodes) {
+        for (auto & node : nodes) {
+            walk(node);
+        }
+    }
+    void walk_put(statements & nodes) {
+        walk(nodes);
+        for (auto & node : nodes) {
+            node = std::make_unique<put>(std::move(node));
+        }
+    }
+    void walk_body(statements & nodes) {
+        walk(nodes);
+        for (auto & node : nodes) {
+            node = std::make_unique<shown>(std::move(node));
+        }
+    }
+
+  private:
+    std::shared_ptr<int64_t> scope_ = std::make_shared<int64_t>(scope_steps);
+
+    template <class... Children> void walk(statement_ptr & first, statement_ptr & second, Children &... more) {
+        walk(first);
+        walk(second);
+        (walk(more), ...);
+    }
+
+    // Replaces a node of a kind, once f has been called with it.
+    template <class New, class Node, class F> bool replace(statement_ptr & node, F && f) {
+        auto * known = dynamic_cast<Node *>(node.get());
+        if (known == nullptr) {
+            return false;
+        }
+        f(*known);
+        const size_t pos = known->pos;
+        if constexpr (std::is_constructible_v<New, Node &&>) {
+            node = std::make_unique<New>(std::move(*known));
+        } else {
+            node = std::make_unique<New>(std::move(*known), scope_);
+        }
+        node->pos = pos;
+        return true;
+    }
+
+    void walk(statement_ptr & node) {
+        if (node != nullptr && !walk_statement(node) && !walk_literal(node)) {
+            walk_expression(node);
+        }
+    }
+
+    bool walk_statement(statement_ptr & node) {
+        return replace<counted<if_statement>, if_statement>(node, [&](auto & n) {
+                   walk(n.test);
+                   walk_body(n.body);
+                   walk_body(n.alternate);
+               }) ||
+               replace<scoped<for_statement>, for_statement>(node, [&](auto & n) {
+                   ++*scope_;
+                   walk(n.iterable);
+                   auto * select = cast_stmt<select_expression>(n.iterable);
+                   auto & list = select != nullptr ? select->lhs : n.iterable;
+                   list = std::make_unique<iterated>(std::move(list), scope_);
+                   walk_body(n.body);
+                   walk_body(n.default_block);
+               }) ||
+               replace<counted<set_statement>, set_statement>(node, [&](auto & n) {
+                   ++*scope_;
+                   walk(n.assignee, n.val);
+                   if (n.val != nullptr && is_stmt<member_expression>(n.assignee)) {
+                       n.val = std::make_unique<put>(std::move(n.val));
+                   }
+                   walk_body(n.body);
+               }) ||
+               replace<counted<macro_statement>, macro_statement>(node, [&](auto & n) {
+                   *scope_ += static_cast<int64_t>(1 + n.args.size());
+                   walk(n.args);
+                   walk_body(n.body);
+               }) ||
+               replace<guarded_call_block, call_statement>(node, [&](auto & n) {
+                   walk(n.call);
+                   walk(n.caller_args);
+                   walk_body(n.body);
+               }) ||
+               walk_filter_block(node);
+    }
+
+    bool walk_filter_block(statement_ptr & node) {
+        auto * known = cast_stmt<filter_statement>(node);
+        if (known == nullptr) {
+            return false;
+        }
+        walk(known->filter);
+        walk_body(known->body);
+        const size_t pos = known->pos;
+        node = std::make_unique<guarded_filter>(std::make_unique<block>(std::move(known->body)), std::move(known->filter));
+        node->pos = pos;
+        return true;
+    }
+
+    bool walk_literal(statement_ptr & node) {
+        return replace<counted<identifier>, identifier>(node, [](auto &) {}) ||
+               replace<counted<string_literal>, string_literal>(node, [](auto &) {}) ||
+               replace<counted<array_literal>, array_literal>(node, [&](auto & n) { walk_put(n.val); }) ||
+               replace<counted<tuple_literal>, tuple_literal>(node, [&](auto & n) { walk_put(n.val); }) ||
+               replace<counted<object_literal>, object_literal>(node, [&](auto & n) {
+                   for (auto & [name, item] : n.val) {
+                       walk(name, item);
+                       name = std::make_unique<key>(std::move(name));
+                       item = std::make_unique<put>(std::move(item));
+                   }
+               });
+    }
+
+    bool walk_expression(statement_ptr & node) {
+        return replace<guarded_member, member_expression>(node, [&](auto & n) { walk(n.object, n.property); }) ||
+               replace<guarded_call, call_expression>(node, [&](auto & n) {
+                   walk(n.callee);
+                   walk(n.args);
+               }) ||
+               replace<guarded_binary, binary_expression>(node, [&](auto & n) { walk(n.left, n.right); }) ||
+               replace<guarded_filter, filter_expression>(node, [&](auto & n) { walk(n.operand, n.filter); }) ||
+               replace<guarded_test, test_expression>(node, [&](auto & n) { walk(n.operand, n.test); }) ||
+               replace<counted<select_expression>, select_expression>(node, [&](auto & n) { walk(n.lhs, n.test); }) ||
+               replace<counted<unary_expression>, unary_expression>(node, [&](auto & n) { walk(n.argument); }) ||
+               replace<counted<ternary_expression>, ternary_expression>(
+                   node, [&](auto & n) { walk(n.condition, n.true_expr, n.false_expr); }) ||
+               replace<counted<keyword_argument_expression>, keyword_argument_expression>(
+                   node, [&](auto & n) { walk(n.val); }) ||
+               replace<counted<slice_expression>, slice_expression>(
+                   node, [&](auto & n) { walk(n.start_expr, n.stop_expr, n.step_expr); });
+    }
+};
+
+}  // namespace
+
+void causerie::guard(program & program) { Guard().walk_body(program.body); }
