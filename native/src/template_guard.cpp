@@ -115,7 +115,7 @@ class Guard {
     }
 
     bool walk_literal(statement_ptr & node) {
-        return replace<counted<identifier>, identifier>(node, [](auto &) {}) ||
+        return replace<quick_identifier, identifier>(node, [](auto &) {}) ||
                replace<counted<string_literal>, string_literal>(node, [](auto &) {}) ||
                replace<counted<array_literal>, array_literal>(node, [&](auto & n) { walk_put(n.val); }) ||
                replace<counted<tuple_literal>, tuple_literal>(node, [&](auto & n) { walk_put(n.val); }) ||

@@ -228,12 +228,33 @@ struct guarded_call_block : scoped<call_statement, 3> {
     }
 };
 
+// The engine copies the table of all functions to look one up; here it is looked up in place.
+struct quick_identifier : identifier {
+    explicit quick_identifier(identifier && node) : identifier(std::move(node)) {}
+    value execute_impl(context & ctx) const override {
+        spend_steps(1);
+        value known = ctx.get_val(val);
+        if (known->is_undefined()) {
+            const auto found = global_builtins().find(val);
+            if (found != global_builtins().end()) {
+                return mk_val<value_func>(val, found->second);
+            }
+            return mk_val<value_undefined>(val);
+        }
+        if (ctx.is_get_stats) {
+            value_t::stats_t::mark_used(known);
+        }
+        spend_text(known);
+        return known;
+    }
+};
+
 struct guarded_member : member_expression {
     explicit guarded_member(member_expression && node) : member_expression(std::move(node)) {}
     value execute_impl(context & ctx) const override {
         spend_steps(1);
         if (!computed) {
-            value v = member_expression::execute_impl(ctx);
+            value v = is_stmt<identifier>(property) && !ctx.is_get_stats ? named(ctx) : member_expression::execute_impl(ctx);
             spend_text(v);
             return v;
         }
@@ -254,6 +275,21 @@ struct guarded_member : member_expression {
     }
 
   private:
+    // As the engine does it, without a copy of the table of functions.
+    value named(context & ctx) const {
+        value of = object->execute(ctx);
+        const std::string & name = cast_stmt<identifier>(property)->val;
+        const auto & functions = of->get_builtins();
+        if (const auto function = functions.find(name); function != functions.end()) {
+            return mk_val<value_func>(name, function->second, of);
+        }
+        value missing = mk_val<value_undefined>(is_val<value_undefined>(of) ? "object_property" : name);
+        if (!is_val<value_object>(of)) {
+            return missing;
+        }
+        value found = of->at(name, missing);
+        return found->is_undefined() ? missing : found;
+    }
     static statement_ptr index(const statement_ptr & node, context & ctx) {
         if (node == nullptr) {
             return nullptr;
