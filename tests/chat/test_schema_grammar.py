@@ -143,3 +143,12 @@ def test_a_schema_that_is_too_deep_is_refused():
         schema = {"type": "array", "items": schema}
     with pytest.raises(SchemaError, match="too deeply"):
         schema_to_grammar(schema)
+
+
+@pytest.mark.parametrize(("value", "step", "fits"), [
+    (1.5e300, 0.1, True), (1.5e300, 3, True), (10**40 + 1, 3, False), (10**40, 10, True), (1e-300, 0.1, False), (-2.25, 0.01, True),
+])  # fmt: skip
+def test_numbers_of_any_size_are_multiples_or_not(vocab, value, step, fits):
+    gbnf, _ = schema_to_grammar({"enum": [value, 0], "multipleOf": step})
+    assert allows(vocab, gbnf, "0")
+    assert allows(vocab, gbnf, json.dumps(value)) == fits

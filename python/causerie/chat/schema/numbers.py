@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from causerie.chat.schema.charset import chars
@@ -45,9 +46,10 @@ class Bounds:
             return False
         if self.high is not None and (value > self.high or (self.below and value == self.high)):
             return False
-        if self.multiple != 1 and value % self.multiple:
+        exact = Fraction(value)  # Decimal rounds, or refuses what has more digits than its context
+        if exact % self.multiple and self.multiple != 1:
             return False
-        return self.decimals is None or value == round(value, self.decimals)
+        return self.decimals is None or (exact * 10**self.decimals).denominator == 1
 
 
 class _Limit(NamedTuple):
