@@ -167,7 +167,7 @@ PEERS = {
         "0.3.36",
         install_llama_cpp_python,
         "with_llama_cpp_python.py",
-        "one conversation after another; OpenMP; flash attention is switched on, which its defaults are not",
+        "one conversation after another; OpenMP; no flash attention, by its defaults",
     ),
     "xllamacpp": Peer(
         "2026.10.11549",

@@ -43,14 +43,13 @@ class LlamaCppPython:
             self.llm = self.opened()
 
     def opened(self) -> Any:
-        """Its defaults, except for what the task says, and flash attention, which is off in them."""
+        """Its defaults, except for what the task says."""
         task = self.task
         return self.llama_cpp.Llama(
             task.model,
             n_ctx=task.n_ctx,
             n_threads=task.threads,
             n_threads_batch=task.threads,
-            flash_attn=True,
             verbose=False,
         )
 

@@ -32,7 +32,7 @@ if (unsupported) {
     const parallel = Math.max(1, task.parallel);
     const sequences = parallel + (task.branches.length ? 1 : 0);  // what is branched keeps its own
     const opened = () => model.createContext({sequences, contextSize: Math.floor(task.n_ctx / parallel),
-        threads: task.threads, flashAttention: true});
+        threads: task.threads});
     let context = await opened();
     figures.load = now() - loading;
 
