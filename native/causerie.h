@@ -177,6 +177,47 @@ bool causerie_memory_needed(
     const char * path, const struct llama_model_params * model_params, const struct llama_context_params * context_params,
     struct causerie_memory_need * need);
 
+/* ---- devices: where a model's layers, its cache and its buffers are, or would be ---- */
+
+struct causerie_device_use {
+    ggml_backend_dev_t device;
+    int32_t layers;  /* repeating layers that have most of their weights there */
+    int64_t model;   /* bytes of weights */
+    int64_t context; /* bytes of KV cache or recurrent state */
+    int64_t compute; /* bytes of compute buffers */
+};
+
+/* One entry for each device of the model, and for the CPU, whose is all host memory; ctx may be NULL. Returns how many
+ * there are, of which at most room are written; -1 on error. */
+int32_t causerie_devices_used(
+    const struct llama_model * model, const struct llama_context * ctx, struct causerie_device_use * uses, int32_t room);
+/* The same of a model and a context that are only simulated: nothing but metadata is loaded. */
+int32_t causerie_devices_needed(
+    const char * path, const struct llama_model_params * model_params, const struct llama_context_params * context_params,
+    struct causerie_device_use * uses, int32_t room);
+
+enum causerie_fit_status {
+    CAUSERIE_FIT_FOUND = 0,
+    CAUSERIE_FIT_NONE = 1 /* llama.cpp found no way to fit it: see causerie_error_log */
+};
+
+/* llama.cpp's fitting: changes what is at its default (n_gpu_layers, tensor_split, tensor_buft_overrides; n_ctx if it is
+ * 0, down to n_ctx_min) until margin bytes stay free on each device. tensor_split[llama_max_devices()] and
+ * overrides[llama_max_tensor_buft_overrides()] are written to, and the parameters point to them. -1 on error. One call
+ * at a time in a process. */
+int causerie_fit(
+    const char * path, struct llama_model_params * model_params, struct llama_context_params * context_params,
+    float * tensor_split, struct llama_model_tensor_buft_override * overrides, size_t margin, uint32_t n_ctx_min);
+
+/* Physical cores of the machine; 0 on error. */
+int32_t causerie_physical_cores(void);
+
+/* The devices of an RPC server, "host:port". NULL on error: no RPC backend, or no server there. */
+ggml_backend_reg_t causerie_rpc_add_server(const char * endpoint);
+/* Serves devices to one client after the other; returns only on error. cache_dir may be NULL. */
+void causerie_rpc_serve(
+    const char * endpoint, const char * cache_dir, size_t n_threads, ggml_backend_dev_t * devices, size_t n_devices);
+
 /* ---- chat templates (llama.cpp's Jinja engine): JSON in, JSON out ---- */
 
 struct causerie_template;

@@ -16,7 +16,9 @@ BUILTINS = {
     "ClosedError": RuntimeError,
     "ContextOverflowError": ValueError,
     "DecodeError": RuntimeError,
+    "DeviceError": OSError,
     "GrammarError": ValueError,
+    "HelperDiedError": RuntimeError,
     "ModelLoadError": OSError,
     "NativeError": RuntimeError,
     "OutOfMemoryError": MemoryError,
@@ -29,6 +31,8 @@ BUILTINS = {
 FACTS = {
     "ContextOverflowError": {"needed": 10, "available": 5, "kind": "full"},
     "DecodeError": {"code": 2},
+    "DeviceError": {"device": "RPC[host:1]"},
+    "HelperDiedError": {"exit_code": -9, "log": "said"},
     "ModelLoadError": {"path": "/a b.gguf", "size": 7, "reason": "bad magic"},
     "NativeError": {"aborted": True},
     "OutOfMemoryError": {"needed": 10, "available": None},

@@ -14,7 +14,9 @@ __all__ = [
     "ClosedError",
     "ContextOverflowError",
     "DecodeError",
+    "DeviceError",
     "GrammarError",
+    "HelperDiedError",
     "ModelLoadError",
     "NativeError",
     "OutOfMemoryError",
@@ -47,6 +49,16 @@ def _rebuild(kind: type[CauserieError], message: str, facts: dict[str, Any]) -> 
     return kind(message, **facts)
 
 
+class HelperDiedError(CauserieError, RuntimeError):
+    """The helper process of an engine with ``isolate=True`` has ended by itself; the next call starts another one.
+
+    Attributes: ``exit_code`` (negative: the signal that ended it; None: unknown), ``log`` (its last words).
+    """
+
+    exit_code: int | None = None
+    log: str = ""
+
+
 class ModelLoadError(CauserieError, OSError):
     """A model or adapter file is missing, unreadable, damaged or of an unknown kind.
 
@@ -56,6 +68,15 @@ class ModelLoadError(CauserieError, OSError):
     path: str | None = None
     size: int | None = None
     reason: str = ""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class DeviceError(CauserieError, OSError):
+    """A device cannot be used: its server does not answer, or its backend does not start. Attribute: ``device``."""
+
+    device: str = ""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

@@ -404,6 +404,57 @@ static void weights() {
     }
 }
 
+static void devices() {
+    std::FILE * stream = tiny_model(GGML_TYPE_F32);
+    llama_model * model = llama_model_load_from_file_ptr(stream, llama_model_default_params());
+    llama_context_params params = llama_context_default_params();
+    params.n_ctx = 256;
+    llama_context * ctx = llama_init_from_model(model, params);
+    EXPECT(ctx != nullptr);
+    causerie_device_use uses[8] = {};
+    const int32_t count = causerie_devices_used(model, ctx, uses, 8);
+    EXPECT(count >= 1 && count < 8);
+    int32_t layers = 0;
+    int64_t context = 0;
+    for (int32_t i = 0; i < count; ++i) {
+        layers += uses[i].layers;
+        context += uses[i].context;
+    }
+    EXPECT(layers == 1 && context > 0);
+    EXPECT(ggml_backend_dev_type(uses[count - 1].device) == GGML_BACKEND_DEVICE_TYPE_CPU);
+    causerie_device_use untouched = {nullptr, -7, 0, 0, 0};
+    EXPECT(causerie_devices_used(model, nullptr, &untouched, 0) == count);
+    EXPECT(untouched.layers == -7);
+    llama_free(ctx);
+    llama_model_free(model);
+    std::fclose(stream);
+    llama_model_params model_params = llama_model_default_params();
+    EXPECT(causerie_devices_needed("no such file", &model_params, &params, uses, 8) == -1);
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
+    EXPECT(causerie_physical_cores() >= 1);
+}
+
+static void fitting_gives_the_log_back() {
+    llama_model_params model_params = llama_model_default_params();
+    llama_context_params params = llama_context_default_params();
+    std::vector<float> split(llama_max_devices());
+    std::vector<llama_model_tensor_buft_override> overrides(llama_max_tensor_buft_overrides());
+    ggml_log_callback before = nullptr;
+    ggml_log_callback after = nullptr;
+    void * data = nullptr;
+    llama_log_get(&before, &data);
+    EXPECT(causerie_fit("no such file", &model_params, &params, split.data(), overrides.data(), 0, 256) == -1);
+    EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
+    llama_log_get(&after, &data);
+    EXPECT(before == after);
+}
+
+static void a_server_that_is_not_there() {
+    EXPECT(causerie_rpc_add_server("127.0.0.1:1") == nullptr);
+    EXPECT(causerie_error_code() != CAUSERIE_ERROR_NONE);
+    EXPECT(contains(causerie_error_message(), llama_supports_rpc() ? "connect" : "no RPC backend"));
+}
+
 int main() {
     causerie_init();
     causerie_init();
@@ -421,6 +472,9 @@ int main() {
     replies();
     memory_needed();
     weights();
+    devices();
+    fitting_gives_the_log_back();
+    a_server_that_is_not_there();
     EXPECT(contains(causerie_build_info(), "llama_commit"));
     std::printf("shim: %d expectations hold\n", expectations.load());
     return 0;

@@ -299,3 +299,7 @@ class Cache:
         self.saved.forget(sequence)
         if sequence.slot is not None:
             self.disown(sequence.slot, park=False)
+
+    def close(self) -> None:
+        """Give up all saved states; the context is about to be freed."""
+        self.saved.parking.clear()

@@ -7,19 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 from causerie.errors import UnsupportedError
 from causerie.llama.context import Context
-from causerie.llama.device import devices
+from causerie.llama.model import Model
+from causerie.llama.placement import device_uses
+from causerie.llama.processors import processors
 
 if TYPE_CHECKING:
     import os
 
-    from causerie.llama.model import Model
+    from causerie.llama.placement import DeviceUse
 
-__all__ = ["open_context", "resolved"]
+__all__ = ["context_options", "on_gpu", "open_context", "open_model", "placement", "resolved"]
 
 _N_CTX = 8192
 _MANY_RESIDENT = 32
 _FEW_RESIDENT = 8  # where each costs a state of its own
 _EXACT_UBATCH = 48  # ggml's CPU backend computes attention of 64 tokens and more in tiles, so in another order
+# Options of an engine that are the model's.
+_OF_MODELS = frozenset(
+    {
+        "devices", "kv_overrides", "load_mode", "main_gpu", "n_gpu_layers", "no_host", "progress", "rpc", "split_mode",
+        "strict", "tensor_buft_overrides", "tensor_split", "use_extra_bufts",
+    }
+)  # fmt: skip
 # llama.cpp stops at an internal check when it evaluates several sequences of these together.
 _ONE_AT_A_TIME = frozenset({"plamo2"})
 
@@ -31,7 +40,50 @@ def resolved(name: str | os.PathLike[str]) -> str:
     return fspath(models.resolve(name))
 
 
-def open_context(
+def open_model(
+    source: Model | str | os.PathLike[str], model_options: dict[str, Any] | None, options: dict[str, Any]
+) -> Model:
+    """The model of an engine; what `options` has for models, or for fitting, is taken out of it.
+
+    Raises:
+        TypeError: there are such options, and the model is loaded already.
+        ModelLoadError, OutOfMemoryError, DeviceError, UnsupportedError, ValueError: as `Model`, and as `fit` for
+            n_gpu_layers="auto".
+    """
+    chosen = {**(model_options or {}), **{name: options.pop(name) for name in _OF_MODELS & set(options)}}
+    margin = options.pop("fit_margin", None)
+    if isinstance(source, Model):
+        if chosen:
+            raise TypeError(f"the model is loaded already: give {min(chosen)} to llama.Model, or a path to the engine")
+        return source
+    path = resolved(source)
+    if chosen.get("n_gpu_layers") != "auto":
+        return Model(path, **chosen)
+    from causerie.llama import fit
+
+    del chosen["n_gpu_layers"]
+    with Model(path, **{**chosen, "no_alloc": True, "strict": False, "progress": None}) as planned:
+        wanted = context_options(planned, **options)
+    fixed = {name: value for name, value in chosen.items() if name not in {"strict", "progress", "check_memory"}}
+    wanted.pop("check_memory", None)
+    n_ctx = options.get("n_ctx") or 0
+    found = fit(path, model=fixed, **({} if margin is None else {"margin": margin}), **{**wanted, "n_ctx": n_ctx})
+    options["n_ctx"] = n_ctx or min(found.n_ctx, wanted["n_ctx"])
+    return Model(path, **{**chosen, **found.model_options})
+
+
+def open_context(model: Model, **options: Any) -> Context:
+    """The context for an engine, with the options of `TokenEngine`.
+
+    Raises:
+        UnsupportedError: the model does not generate text from text, or not for so many sequences.
+        ValueError: an argument is out of range.
+        OutOfMemoryError: as `llama.Context`.
+    """
+    return Context(model, **context_options(model, **options))
+
+
+def context_options(
     model: Model,
     *,
     n_ctx: int | None,
@@ -40,13 +92,11 @@ def open_context(
     n_ubatch: int | None,
     kv_unified: bool,
     **options: Any,
-) -> Context:
-    """The context for an engine, with the options of `TokenEngine`.
+) -> dict[str, Any]:
+    """What `Context` is given for an engine.
 
     Raises:
-        UnsupportedError: the model does not generate text from text, or not for so many sequences.
-        ValueError: an argument is out of range.
-        OutOfMemoryError: as `llama.Context`.
+        UnsupportedError, ValueError: as `open_context`.
     """
     _refuse_unable(model)
     for argument, value in (("n_ctx", n_ctx), ("max_resident", max_resident)):
@@ -58,16 +108,10 @@ def open_context(
     # One more, that keeps cells from being used in a wrong order.
     n_seq_max = _resident(model, max_resident, states=states) + shared
     n_batch = max(min(n_batch, n_ctx), n_seq_max)
-    return Context(
-        model,
-        n_ctx=n_ctx,
-        n_batch=n_batch,
-        # Where each sequence has a part of the memory to itself, llama.cpp wants room for one token of each.
-        n_ubatch=max(n_ubatch or _exact_ubatch(n_batch), 1 if shared else n_seq_max),
-        n_seq_max=n_seq_max,
-        kv_unified=kv_unified,
-        **options,
-    )
+    # Where each sequence has a part of the memory to itself, llama.cpp wants room for one token of each.
+    n_ubatch = max(n_ubatch or _exact_ubatch(model, n_batch), 1 if shared else n_seq_max)
+    sizes = {"n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch, "n_seq_max": n_seq_max}
+    return {**options, **sizes, "kv_unified": kv_unified}
 
 
 def _refuse_unable(model: Model) -> None:
@@ -87,7 +131,17 @@ def _resident(model: Model, chosen: int | None, *, states: bool) -> int:
     return 1
 
 
-def _exact_ubatch(n_batch: int) -> int:
+def placement(context: Context, *, chosen: int | None) -> tuple[tuple[int, str], tuple[DeviceUse, ...]]:
+    """How many threads compute and why, and what is on which device."""
+    reason = processors().reason if chosen is None else "as it was asked for"
+    return (context.n_threads, reason), device_uses(context.model, context)
+
+
+def _exact_ubatch(model: Model, n_batch: int) -> int:
     """Tokens to compute at once: on the CPU so few that company does not change what a sequence gets."""
-    on_gpu = any(device.kind in {"gpu", "igpu"} for device in devices())
-    return n_batch if on_gpu else min(n_batch, _EXACT_UBATCH)
+    return n_batch if on_gpu(model) else min(n_batch, _EXACT_UBATCH)
+
+
+def on_gpu(model: Model) -> bool:
+    """Whether layers of it are on another device than the CPU."""
+    return any(use.layers for use in model.devices if use.kind in {"gpu", "igpu"})

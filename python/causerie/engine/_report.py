@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from causerie.engine._counters import Counters
     from causerie.engine.generation import Generation
     from causerie.engine.sequence import Sequence
+    from causerie.llama.placement import DeviceUse
 
 __all__ = ["gather_map", "gather_stats"]
 
 
 def gather_stats(
-    counters: Counters, cache: Cache, unfinished: list[Generation], sequences: Iterable[Sequence]
+    counters: Counters,
+    cache: Cache,
+    unfinished: list[Generation],
+    sequences: Iterable[Sequence],
+    placement: tuple[tuple[int, str], tuple[DeviceUse, ...]],
 ) -> EngineStats:
     """`TokenEngine.stats`."""
     pool, parking = cache.pool, cache.saved.parking
@@ -51,6 +56,8 @@ def gather_stats(
         tokens_per_second=generated,
         prompt_tokens_per_second=prompt,
         busy_seconds=counters.busy_seconds,
+        threads=placement[0],
+        devices=placement[1],
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from causerie.engine._cache import Cache
 from causerie.engine._counters import Counters
 from causerie.engine._leadership import Leadership, weakly
-from causerie.engine._opening import open_context, resolved
+from causerie.engine._opening import open_context, open_model, placement
 from causerie.engine._pace import Pace
 from causerie.engine._parking import Parking
 from causerie.engine._parking_folder import ParkingFolder
@@ -46,7 +46,7 @@ class TokenEngine(CarriesStates):
         n_ubatch: most tokens computed at once; None: n_batch on a GPU, and 48 where there is none: from 64 on, the CPU
             computes attention in another order, so that a sequence would get slightly other logits in company than
             alone. More makes long prompts about a fifth faster.
-        n_threads: threads to compute with; None: the processors there are.
+        n_threads: threads to compute with; None: one for each physical core that may be used.
         kv_unified: one pool of cells for all sequences, so that they can share what they begin with, and forks cost
             nothing; else each has n_ctx // max_resident cells of its own, which is some per cent faster where nothing
             is shared.
@@ -59,10 +59,12 @@ class TokenEngine(CarriesStates):
         parking_disk_bytes: what may be in there.
         stretch: while answers run, a step that also evaluates prompts takes at most about so many times as long as one
             without.
-        context: further options of `llama.Context`.
+        model_options: options of `llama.Model`, where a path or name is given.
+        context: further options of `llama.Context`; and of `llama.Model`: devices, rpc, strict, n_gpu_layers (also
+            "auto": as many as fit, `fit_margin` bytes staying free on each device), ... See docs/backends.md.
 
     Raises:
-        ModelLoadError, OutOfMemoryError, ValueError: as `llama.Model` and `llama.Context`.
+        ModelLoadError, OutOfMemoryError, DeviceError, ValueError: as `llama.Model` and `llama.Context`.
         OSError: there can be no parking folder.
         UnsupportedError: the model does not generate text from text (encoders, embedding and diffusion models).
     """
@@ -91,19 +93,14 @@ class TokenEngine(CarriesStates):
         parking = Parking(parking_bytes, folder, parking_disk_bytes)
         self._pid = os.getpid()
         self._owns_model = not isinstance(model, Model)
-        self.model = model if isinstance(model, Model) else Model(resolved(model), **(model_options or {}))
+        context |= {
+            "n_ctx": n_ctx, "max_resident": max_resident, "n_batch": n_batch, "n_ubatch": n_ubatch,
+            "n_threads": n_threads, "kv_unified": kv_unified, "swa_full": swa_full,
+        }  # fmt: skip
+        self.model = open_model(model, model_options, context)
         try:
-            self._context = open_context(
-                self.model,
-                n_ctx=n_ctx,
-                max_resident=max_resident,
-                n_batch=n_batch,
-                n_ubatch=n_ubatch,
-                n_threads=n_threads,
-                kv_unified=kv_unified,
-                swa_full=swa_full,
-                **context,
-            )
+            self._context = open_context(self.model, **context)
+            self._placement = placement(self._context, chosen=n_threads)
         except BaseException:
             if self._owns_model:
                 self.model.close()
@@ -318,7 +315,7 @@ class TokenEngine(CarriesStates):
             self._closed = True
             for generation in self._scheduler.unfinished():
                 self._scheduler.fail(generation, ClosedError("the engine was closed while this was generated"))
-            self._cache.saved.parking.clear()
+            self._cache.close()
             self._context.close()
         if self._owns_model:
             self.model.close()
@@ -340,7 +337,8 @@ class TokenEngine(CarriesStates):
             self.require_open()
             self._settle()
             with self._leadership.lock:
-                return gather_stats(self._counters, self._cache, self._scheduler.unfinished(), self._sequences)
+                unfinished = self._scheduler.unfinished()
+                return gather_stats(self._counters, self._cache, unfinished, self._sequences, self._placement)
 
     def cache_map(self) -> CacheMap:
         """Which cells belong to which sequence, now. Waits for the end of a running step."""

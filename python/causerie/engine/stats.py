@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from causerie.llama.placement import DeviceUse
 
 __all__ = ["CacheEntry", "CacheMap", "EngineStats"]
 
@@ -29,6 +33,8 @@ class EngineStats:
         largest_step, mean_step: tokens in one evaluation: ever, and on average of the recent ones.
         tokens_per_second, prompt_tokens_per_second: generated and prompt tokens, of the recent evaluations.
         busy_seconds: time spent evaluating.
+        threads: how many compute, and why so many.
+        devices: which layers, and how much of weights, cache and buffers, are on which device.
     """
 
     cells: int
@@ -57,6 +63,8 @@ class EngineStats:
     tokens_per_second: float
     prompt_tokens_per_second: float
     busy_seconds: float
+    threads: tuple[int, str]
+    devices: tuple[DeviceUse, ...]
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,15 @@ from causerie.llama.context import Context, ContextPerf
 from causerie.llama.device import Device, buffer_types, devices
 from causerie.llama.memory import Memory
 from causerie.llama.model import Model
+from causerie.llama.placement import DeviceUse, device_uses, find_devices
 from causerie.llama.vocab import Vocab
 
 if TYPE_CHECKING:
     from causerie.llama.adapter import LoraAdapter
     from causerie.llama.control_vector import ControlVector
+    from causerie.llama.fitting import Fit, fit
     from causerie.llama.quantization import QuantizeOptions, QuantizeReport, quantize
+    from causerie.llama.rpc import rpc_devices, rpc_serve
     from causerie.llama.sampler import Candidates, Sampler, SamplerChain, SamplerPerf, Section
     from causerie.llama.state import State
     from causerie.llama.step import Chooser, Chosen, Step
@@ -39,6 +42,8 @@ __all__ = [
     "ContextPerf",
     "ControlVector",
     "Device",
+    "DeviceUse",
+    "Fit",
     "LoraAdapter",
     "Memory",
     "Model",
@@ -54,17 +59,24 @@ __all__ = [
     "Vocab",
     "available_memory",
     "buffer_types",
+    "device_uses",
     "devices",
     "ffi",
+    "find_devices",
+    "fit",
     "lib",
     "quantize",
+    "rpc_devices",
+    "rpc_serve",
 ]
 
 # No module may be named as one of these is: importing it would put it in that name's place.
 _WHERE = {
     "adapter": ("LoraAdapter",),
     "control_vector": ("ControlVector",),
+    "fitting": ("Fit", "fit"),
     "quantization": ("QuantizeOptions", "QuantizeReport", "quantize"),
+    "rpc": ("rpc_devices", "rpc_serve"),
     "sampler": ("Candidates", "Sampler", "SamplerChain", "SamplerPerf", "Section"),
     "state": ("State",),
     "step": ("Chooser", "Chosen", "Step"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.errors import OutOfMemoryError
@@ -11,6 +10,7 @@ from causerie.llama._errors import call_log, check, out_of_memory
 from causerie.llama._lib import drain_log, ffi, lib, path_bytes
 from causerie.llama._memory_check import available_memory, format_bytes
 from causerie.llama._params import choice, uint
+from causerie.llama.processors import processors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,10 +48,8 @@ _CTX_PAD = 256  # llama.cpp rounds the cells of a stream up to a multiple
 
 
 def default_threads() -> int:
-    """Threads to compute with: the processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
+    """Threads to compute with: one for each physical core this process may use."""
+    return min(processors().threads, lib.GGML_MAX_N_THREADS)
 
 
 def build(

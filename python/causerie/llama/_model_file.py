@@ -188,6 +188,8 @@ def _inspect_stream(source: IO[bytes]) -> ModelFile:
 
 def may_offload(params: Any) -> bool:
     """Whether weights may go to a device with memory of its own, so that free RAM says nothing."""
-    if params.n_gpu_layers == 0 or (params.devices != ffi.NULL and params.devices[0] == ffi.NULL):
+    if params.n_gpu_layers == 0:
         return False
+    if params.devices != ffi.NULL:
+        return bool(params.devices[0] != ffi.NULL)
     return any(d.kind == "gpu" for d in all_devices())

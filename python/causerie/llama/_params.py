@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from causerie.llama._lib import ffi, lib
-from causerie.llama.device import Device, buffer_type, find_device
+from causerie.llama.device import buffer_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from causerie.llama.device import Device
 
 __all__ = ["FLOAT_MAX", "choice", "ggml_types", "kv_overrides", "set_devices", "set_overrides", "uint"]
 
@@ -85,13 +87,12 @@ def kv_overrides(values: Mapping[str, int | float | bool | str]) -> Any:
     return array
 
 
-def set_devices(params: Any, devices: Sequence[str | Device] | None, tensor_split: Sequence[float] | None) -> list[Any]:
+def set_devices(params: Any, devices: Sequence[Device] | None, tensor_split: Sequence[float] | None) -> list[Any]:
     """Set devices and their shares; returns the memory that must outlive the call."""
     keep: list[Any] = []
     if devices is not None:
-        found = [d if isinstance(d, Device) else find_device(d) for d in devices]
         # llama.cpp counts the CPU as always there and wants only what work can be moved to.
-        pointers = [d._pointer for d in found if d.kind != "cpu"]
+        pointers = [d._pointer for d in devices if d.kind != "cpu"]
         params.devices = array = ffi.new("ggml_backend_dev_t[]", [*pointers, ffi.NULL])
         keep.append(array)
     if tensor_split is not None:

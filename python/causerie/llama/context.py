@@ -49,7 +49,7 @@ class Context(Handle):
         n_rs_seq: snapshots of recurrent state kept per sequence to roll back to.
         kv_unified: one pool of cells for all sequences, which can then share them; else n_ctx is divided.
         type_k, type_v: tensor types of the cache: f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1.
-        n_threads, n_threads_batch: threads for single tokens and for prompts; None: the processors there are.
+        n_threads, n_threads_batch: threads for single tokens and for prompts; None: one for each core.
         embeddings: give embeddings besides logits.
         pooling: how embeddings of a sequence are pooled: "unspecified" (as the model says), "none", "mean", ...
         attention: "causal" or "non_causal" for embeddings; "unspecified": as the model says.
@@ -100,8 +100,8 @@ class Context(Handle):
         eval_callback: Callable[[Any, bool], object] | None = None,
         check_memory: bool = True,
     ) -> None:
-        if model.vocab_only:
-            raise UnsupportedError("this model was loaded with vocab_only=True: it has no weights to evaluate")
+        if model.vocab_only or model.no_alloc:
+            raise UnsupportedError("this model was loaded with vocab_only or no_alloc: it has no weights to evaluate")
         params, self._eval = options.build(
             n_ctx=n_ctx, n_batch=n_batch, n_ubatch=n_ubatch, n_seq_max=n_seq_max, n_rs_seq=n_rs_seq,
             n_threads=n_threads, n_threads_batch=n_threads_batch, kv_unified=kv_unified, type_k=type_k, type_v=type_v,

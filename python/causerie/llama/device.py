@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from causerie.errors import CauserieError
 from causerie.llama._errors import check
 from causerie.llama._lib import ffi, lib
 
-__all__ = ["Device", "buffer_type", "buffer_types", "devices", "find_device"]
+__all__ = ["Device", "buffer_type", "buffer_types", "default_devices", "describe", "devices", "find_device"]
 
 _KINDS = {
     lib.GGML_BACKEND_DEVICE_TYPE_CPU: "cpu",
@@ -44,10 +46,12 @@ def _text(pointer: Any) -> str:
     return "" if pointer == ffi.NULL else ffi.string(pointer).decode("utf-8", "replace")
 
 
-def _describe(pointer: Any) -> Device:
+def describe(pointer: Any) -> Device:
+    """The device behind a ggml_backend_dev_t."""
     free, total = ffi.new("size_t *"), ffi.new("size_t *")
     lib.ggml_backend_dev_memory(pointer, free, total)
-    check("reading a device's memory")
+    with suppress(CauserieError):  # of another machine, which is gone: it has no memory to offer
+        check("reading a device's memory")
     return Device(
         name=_text(lib.ggml_backend_dev_name(pointer)),
         description=_text(lib.ggml_backend_dev_description(pointer)),
@@ -61,7 +65,19 @@ def _describe(pointer: Any) -> Device:
 
 def devices() -> list[Device]:
     """All devices of all compiled backends, in ggml's order (ggml_backend_dev_get)."""
-    return [_describe(lib.ggml_backend_dev_get(i)) for i in range(lib.ggml_backend_dev_count())]
+    return [describe(lib.ggml_backend_dev_get(i)) for i in range(lib.ggml_backend_dev_count())]
+
+
+def default_devices() -> list[Device]:
+    """Those that work is moved to where none are named: GPUs, each once, or integrated ones where there is no other."""
+    found = devices()
+    gpus: dict[str, Device] = {}
+    for device in found:
+        if device.kind == "gpu":
+            props = ffi.new("struct ggml_backend_dev_props *")
+            lib.ggml_backend_dev_get_props(device._pointer, props)
+            gpus.setdefault(_text(props.device_id) or device.name, device)  # two backends may drive the same one
+    return list(gpus.values()) or [device for device in found if device.kind == "igpu"]
 
 
 def find_device(name: str) -> Device:
@@ -73,7 +89,7 @@ def find_device(name: str) -> Device:
     if "\0" not in name:
         pointer = lib.ggml_backend_dev_by_name(name.encode())
         if pointer != ffi.NULL:
-            return _describe(pointer)
+            return describe(pointer)
     raise ValueError(f"no device named {name!r}; found: {', '.join(d.name for d in devices()) or 'none'}")
 
 

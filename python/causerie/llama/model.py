@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import weakref
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
+from causerie.errors import UnsupportedError
 from causerie.llama import _model_file as files
 from causerie.llama._callbacks import Callback
 from causerie.llama._errors import check
@@ -15,7 +16,8 @@ from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib, path_bytes
 from causerie.llama._memory_check import require
 from causerie.llama._model_load import load, metadata, read_text
-from causerie.llama._params import choice, set_devices, set_overrides, uint
+from causerie.llama._model_params import LazyMode, LoadMode, SplitMode, build
+from causerie.llama.placement import device_uses, require_on_devices
 from causerie.llama.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -25,23 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Model"]
 
-SplitMode = Literal["none", "layer", "row", "tensor"]
-LoadMode = Literal["auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io"]
-LazyMode = Literal["off", "auto", "on"]
-
-_SPLIT_MODES = {m: getattr(lib, f"LLAMA_SPLIT_MODE_{m.upper()}") for m in ("none", "layer", "row", "tensor")}
-_LOAD_MODES = {
-    m: getattr(lib, f"LLAMA_LOAD_MODE_{m.upper()}")
-    for m in ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
-}
-_LAZY_MODES = {m: getattr(lib, f"LLAMA_LAZY_MODE_{m.upper()}") for m in ("off", "auto", "on")}
 # These look positions up in a table of n_ctx_train rows; beyond it ggml aborts on a worker thread. (Some MPT models
 # have no such table, but llama.h does not tell.)
 _TABLE_OF_POSITIONS = frozenset({"bert", "gpt2", "mpt", "starcoder"})
 _ROPE_TYPES = {
     getattr(lib, f"LLAMA_ROPE_TYPE_{m.upper()}"): m for m in ("none", "norm", "neox", "mrope", "imrope", "vision")
 }
-_INT32_MAX = 2**31 - 1
 _PAGE = 4096
 _SAMPLING_KEYS = (
     "sequence", "top_k", "top_p", "min_p", "xtc_probability", "xtc_threshold", "temp", "penalty_last_n",
@@ -56,7 +47,10 @@ class Model(Handle):
         source: a path; several paths of one split model in order (the first of a set named
             `<name>-00001-of-0000N.gguf` is enough); or a binary file object, read from its position.
         n_gpu_layers: layers to keep on devices other than the CPU; -1: all.
-        devices: names or `Device` objects to use; None: all there are; an empty list: the CPU alone.
+        devices: names or `Device` objects to use, "RPC[host:port]" for those of a server; None: all GPUs there are;
+            "cpu", or an empty list: the CPU alone.
+        rpc: "host:port" of RPC servers whose devices are used too, before the others.
+        strict: refuse to load where fewer layers would be on the devices than `n_gpu_layers` asks for.
         split_mode: how to split over several devices: "none", "layer", "row", "tensor".
         tensor_split: share of each device, any scale.
         main_gpu: index of the device to use alone with split_mode "none".
@@ -65,6 +59,7 @@ class Model(Handle):
         kv_overrides: metadata keys that shall read as another value.
         tensor_buft_overrides: regular expression on tensor names -> buffer type name.
         vocab_only: load metadata and vocabulary, no weights; such a model cannot have a context.
+        no_alloc: as vocab_only, with all facts: what a model is, and where it would be, without its memory.
         check_tensors: validate the tensor data while loading.
         use_extra_bufts: repack weights for faster kernels.
         no_host: do not use host buffers of devices.
@@ -90,9 +85,12 @@ class Model(Handle):
         ftype: name of the quantisation.
         desc: llama.cpp's one-line description.
         classifier_labels: one entry per output of a classifier, None where it has no label.
+        devices: which of its layers and weights are on which device (`DeviceUse`).
 
     Raises:
         ModelLoadError: missing, empty, damaged or unknown file; `.path`, `.size`, `.reason`.
+        DeviceError: an RPC server does not answer; `.device`.
+        UnsupportedError: `strict`, and not so many layers are on devices; or RPC is not built.
         OutOfMemoryError: the weights do not fit into free memory; `.needed`, `.available` in bytes.
         ValueError: an option is out of range or unknown.
     """
@@ -102,7 +100,9 @@ class Model(Handle):
         source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | IO[bytes],
         *,
         n_gpu_layers: int = -1,
-        devices: Sequence[str | Device] | None = None,
+        devices: Sequence[str | Device] | str | None = None,
+        rpc: Sequence[str] = (),
+        strict: bool = False,
         split_mode: SplitMode = "layer",
         tensor_split: Sequence[float] | None = None,
         main_gpu: int = 0,
@@ -115,18 +115,17 @@ class Model(Handle):
         use_extra_bufts: bool = True,
         no_host: bool = False,
         load_mtp: bool = False,
+        no_alloc: bool = False,
         check_memory: bool = True,
         progress: Callable[[float], object] | None = None,
     ) -> None:
-        self._params = params = ffi.new("struct llama_model_params *", lib.llama_model_default_params())
-        params.n_gpu_layers = uint("n_gpu_layers", n_gpu_layers, -1, _INT32_MAX)
-        params.split_mode = choice("split_mode", split_mode, _SPLIT_MODES)
-        params.load_mode = choice("load_mode", load_mode, _LOAD_MODES)
-        params.lazy_mode = choice("lazy_mode", lazy_mode, _LAZY_MODES)
-        params.main_gpu = uint("main_gpu", main_gpu, 0, _INT32_MAX)
-        params.vocab_only, params.check_tensors = bool(vocab_only), bool(check_tensors)
-        params.use_extra_bufts, params.no_host, params.load_mtp = bool(use_extra_bufts), bool(no_host), bool(load_mtp)
-        keep = set_devices(params, devices, tensor_split) + set_overrides(params, kv_overrides, tensor_buft_overrides)
+        params, keep = build(
+            n_gpu_layers=n_gpu_layers, devices=devices, rpc=rpc, split_mode=split_mode, tensor_split=tensor_split,
+            main_gpu=main_gpu, load_mode=load_mode, lazy_mode=lazy_mode, kv_overrides=kv_overrides,
+            tensor_buft_overrides=tensor_buft_overrides, vocab_only=vocab_only, check_tensors=check_tensors,
+            use_extra_bufts=use_extra_bufts, no_host=no_host, load_mtp=load_mtp, no_alloc=no_alloc,
+        )  # fmt: skip
+        self._params = params
         if progress is not None and not callable(progress):
             raise TypeError(f"progress must be callable, not {type(progress).__name__}")
         callback = Callback(progress) if progress is not None else None
@@ -134,12 +133,12 @@ class Model(Handle):
             params.progress_callback = lib.causerie_progress_callback()
             params.progress_callback_user_data = callback.handle
 
-        self.vocab_only = bool(vocab_only)
+        self.vocab_only, self.no_alloc = bool(vocab_only), bool(no_alloc)
         what = files.inspect(source)
         self.path = what.path
         if what.position % _PAGE and load_mode == "auto":
             params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # llama.cpp maps only what is aligned
-        if check_memory and not vocab_only and not files.may_offload(params):
+        if check_memory and not (vocab_only or no_alloc) and not files.may_offload(params):
             require(f"the model {what.name}", what.size, "use a smaller quantisation, or check_memory=False")
         pointer = load(what, params, callback, kv_overrides or {})
         params.progress_callback = ffi.NULL
@@ -148,6 +147,13 @@ class Model(Handle):
         self._read_facts(pointer)
         self._fingerprint = Fingerprint(what, self._metadata, dict(kv_overrides or {}))
         weakref.finalize(self, self._fingerprint.close)
+        self.devices = device_uses(self)
+        if strict and not vocab_only and not _on_the_cpu_alone(params):
+            try:
+                require_on_devices(self.devices, params.n_gpu_layers)
+            except UnsupportedError:
+                self.close()
+                raise
         drain_log()
 
     def _read_facts(self, p: Any) -> None:
@@ -257,3 +263,7 @@ class Model(Handle):
 
     def __repr__(self) -> str:
         return f"<Model {self.desc} {'closed' if self.closed else 'open'}>"
+
+
+def _on_the_cpu_alone(params: Any) -> bool:
+    return bool(params.devices != ffi.NULL and params.devices[0] == ffi.NULL)
