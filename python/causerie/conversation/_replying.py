@@ -19,7 +19,6 @@ from causerie.conversation.reply import Report
 from causerie.conversation.transforms import started
 from causerie.conversation.turn import Turn
 from causerie.errors import BusyError, ClosedError
-from causerie.llama.step import Chooser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -206,7 +205,9 @@ class Replying:
     def _candidate(self, index: int, answering: Answering, undo: ExitStack) -> Candidate:
         engine, options, settings = self._engine, answering.options, answering.settings
         seed = None if options.seed is None else (options.seed + index) % (2**32 - 1)
-        choice = answering.choice(seed, undo.callback)
+        ids = answering.encoded.ids
+        chooser = engine.chooser(answering.recipe(seed), ids)
+        undo.callback(chooser.close)
         sequence = self._sequence
         if index:
             sequence = engine.sequence(f"{sequence.name} candidate {index}")
@@ -223,9 +224,8 @@ class Replying:
             before=answering.before,
             follows=answering.encoded.follows,
         )  # fmt: skip
-        chooser = Chooser(choice.chain, grammar=choice.grammar, preselect=choice.preselect, n_top=options.logprobs)
         candidate.generation = engine.generate(
-            sequence, answering.encoded.ids,
+            sequence, ids,
             chooser=chooser,
             max_tokens=options.max_tokens,
             sink=candidate,

@@ -6,24 +6,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from causerie.chat.choosing import ChooserRecipe
 from causerie.chat.generic_tools import GenericPrompt
 from causerie.chat.messages import Message
 from causerie.chat.reply_grammar import ReplyGrammar, answer_grammar, thinking_section, tools_grammar
 from causerie.chat.reply_reading import PlainReader, bytes_reader, is_plain, preserved_ids
-from causerie.chat.sampling_chain import sampling_chain
 from causerie.chat.text_ids import text_ids
 from causerie.chat.thinking_budget import ThinkingBudget
 from causerie.conversation.constraint import Constraint
 from causerie.errors import TemplateError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from causerie.chat.chat_template import Prompt
     from causerie.chat.options import SamplingOptions
     from causerie.chat.prompt import Encoded
     from causerie.chat.reply_reading import BytesReader
-    from causerie.chat.sampling_chain import Choice
     from causerie.conversation.constraint import Begun
     from causerie.conversation.settings import Settings
     from causerie.llama.model import Model
@@ -170,16 +167,9 @@ class Answering:
         """What of the message is there already for a reader: ids and bytes; of a text only an unfinished character."""
         return ((), self.unfinished) if self._is_text else (self.encoded.begun_ids, self._begun())
 
-    def choice(self, seed: int | None, undo: Callable[[Callable[[], object]], object]) -> Choice:
-        """Samplers for one candidate; ``undo`` is given what frees them."""
-        begun = self._grammar_begun()
-        grammar = None if self.grammar is None else self.grammar.sampler(self.model.vocab, begun)
-        if grammar is not None:
-            undo(grammar.close)
-        choice = sampling_chain(self.options, self.model, seed=seed, grammar=grammar)
-        undo(choice.close)
-        choice.prime(self.encoded.ids)
-        return choice
+    def recipe(self, seed: int | None) -> ChooserRecipe:
+        """How one candidate's tokens are chosen."""
+        return ChooserRecipe(self.options, seed, self.grammar, self._grammar_begun())
 
     def reader(self) -> BytesReader:
         """What reads one candidate."""

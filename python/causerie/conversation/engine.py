@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 import weakref
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
-from causerie.chat.chat_template import ChatTemplate
 from causerie.chat.options import SamplingOptions
-from causerie.chat.plain_template import PlainTemplate, TextTemplate
-from causerie.chat.prompt import PromptEncoder
 from causerie.conversation._pump import Pump
+from causerie.conversation._templates import KnowsTemplates, TemplateLike
 from causerie.conversation.conversation import Conversation
 from causerie.conversation.history import History, examples_as_messages
 from causerie.conversation.overflow import as_overflow
 from causerie.conversation.settings import Settings
 from causerie.conversation.tool_offer import ToolOffer, as_toolbox
 from causerie.conversation.transforms import as_history_transform, as_input_transforms, as_output_transforms
-from causerie.engine import TokenEngine
-from causerie.errors import CacheFullError, StateError, StateWarning, TemplateError
+from causerie.errors import CacheFullError, StateError, StateWarning
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from typing_extensions import Self
+
+    from causerie.chat.choosing import ChooserRecipe
     from causerie.chat.messages import Message
     from causerie.chat.tools import ToolLike
     from causerie.conversation.overflow import Overflow
@@ -36,21 +35,21 @@ if TYPE_CHECKING:
     from causerie.conversation.transforms import HistoryTransform, InputTransform, OutputTransformLike
     from causerie.engine import SequenceState
     from causerie.llama.model import Model
+    from causerie.llama.step import Chooser
 
 __all__ = ["Engine", "TemplateLike"]
 
-TemplateLike: TypeAlias = ChatTemplate | TextTemplate | str
-"""A chat template, what writes messages as plain text, or Jinja."""
 
-
-class Engine(TokenEngine):
+class Engine(KnowsTemplates):
     """Serves any number of conversations with one model, from any thread or task.
 
     Args:
         model: an alias ("smollm2"), a path, "hf:owner/repo:file", or a loaded `llama.Model`.
         sampling: options for all conversations: `SamplingOptions`, or a mapping of their names.
         template: a chat template in Jinja instead of the model's own, or a `TextTemplate` such as `RolePrefix`.
-        **options: as for `TokenEngine`: n_ctx, max_resident, n_threads, ...
+        isolate: keep the model in a helper process. If that ends (llama.cpp aborts, a driver fails, it is killed), the
+            replies it was working on end with `HelperDiedError`, and the next one starts another helper.
+        **options: as for `TokenEngine`: n_ctx, max_resident, n_threads, devices, n_gpu_layers, rpc, strict, ...
 
     Raises:
         ModelLoadError, OutOfMemoryError, UnsupportedError, TypeError, ValueError: as `TokenEngine` and
@@ -58,21 +57,27 @@ class Engine(TokenEngine):
         TemplateError: the template is malformed.
     """
 
+    def __new__(cls, *_: Any, isolate: bool = False, **__: Any) -> Self:
+        """An engine of the class that fits."""
+        if isolate and cls is Engine:
+            from causerie.conversation.isolated import IsolatedEngine
+
+            cls = IsolatedEngine  # type: ignore[assignment]  # noqa: PLW0642
+        return super().__new__(cls)
+
     def __init__(
         self,
         model: Model | str | os.PathLike[str],
         *,
         sampling: SamplingOptions | Mapping[str, Any] | None = None,
         template: TemplateLike | None = None,
+        isolate: bool = False,  # noqa: ARG002 - chose the class
         **options: Any,
     ) -> None:
         self.sampling = SamplingOptions.of(sampling)
-        super().__init__(model, **options)
-        self._encoders: dict[str | None, tuple[ChatTemplate, PromptEncoder]] = {}
-        self._encoders_lock = threading.Lock()
+        super().__init__(model, template=template, **options)
         self._conversations = count(1)
         self._numbers_of_live = count()
-        self._default_template = template
         self._live: weakref.WeakValueDictionary[int, Conversation] = weakref.WeakValueDictionary()
         self.pump = Pump()
         if template is not None:
@@ -82,51 +87,9 @@ class Engine(TokenEngine):
                 self.close()
                 raise
 
-    @property
-    def template(self) -> ChatTemplate:
-        """The chat template of conversations that are given none.
-
-        Raises:
-            TemplateError: the model has none.
-        """
-        return self._template_and_encoder(None)[0]
-
-    def encoder(self, template: TemplateLike | None) -> PromptEncoder:
-        """What turns histories into tokens with a template; None: the default one."""
-        return self._template_and_encoder(template)[1]
-
-    def is_default(self, encoder: PromptEncoder) -> bool:
-        """Whether it is that of the default template."""
-        with self._encoders_lock:
-            default = self._encoders.get(None)
-        return default is not None and default[1] is encoder
-
-    def _template_and_encoder(self, template: TemplateLike | None) -> tuple[ChatTemplate, PromptEncoder]:
-        self.require_open()
-        if isinstance(template, TextTemplate):
-            template = PlainTemplate(template)
-        key = template.source if isinstance(template, ChatTemplate) else template
-        with self._encoders_lock:
-            if key not in self._encoders:
-                made = self._made(self._default_template if template is None else template)
-                self._encoders[key] = made, PromptEncoder(made, self.model.vocab)
-            return self._encoders[key]
-
-    def _made(self, template: TemplateLike | None) -> ChatTemplate:
-        if isinstance(template, TextTemplate):
-            return PlainTemplate(template)
-        if isinstance(template, ChatTemplate):
-            return template
-        if template is None:
-            if self.model.chat_template() is None:
-                raise TemplateError(
-                    "the model's file has no chat template: give one in Jinja, or causerie.RolePrefix(), as "
-                    "Engine(..., template=...) or engine.conversation(template=...)"
-                )
-            return ChatTemplate.from_model(self.model)
-        vocab = self.model.vocab
-        bos, eos = ("" if token is None else vocab.text(token) for token in (vocab.bos, vocab.eos))
-        return ChatTemplate(template, bos_token=bos, eos_token=eos)
+    def chooser(self, recipe: ChooserRecipe, ids: Sequence[int]) -> Chooser:
+        """What `generate` is given to choose tokens behind a prompt, as `ChooserRecipe.make`; the caller owns it."""
+        return recipe.make(self.model, ids)
 
     def conversation(
         self,
@@ -185,7 +148,8 @@ class Engine(TokenEngine):
         head: list[Message | Mapping[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
         fixed = [*head, *examples_as_messages(examples)]
         given = list(messages)
-        if not fixed and given and _role(given[0]) == "system":
+        first = given[0] if given and not fixed else None
+        if (first.get("role") if isinstance(first, dict) else getattr(first, "role", None)) == "system":
             fixed, given = given[:1], given[1:]
         history = History.of([*fixed, *given], head=len(fixed))
         own = SamplingOptions.of(sampling)
@@ -335,7 +299,3 @@ class Engine(TokenEngine):
         self.require_open()
         box = as_toolbox(tools)
         return load_all(folder, lambda path: self.load_conversation(path, tools=box, cache=cache))
-
-
-def _role(message: Message | Mapping[str, Any]) -> object:
-    return message.get("role") if isinstance(message, dict) else getattr(message, "role", None)
