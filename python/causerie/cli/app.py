@@ -71,8 +71,16 @@ def _run(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from causerie.cli.models import models
 
         return models(args)
+    if args.command == "fit":
+        from causerie.cli.fit import fit
+
+        return fit(args)
+    if args.command == "rpc-server":
+        from causerie.cli.rpc_server import rpc_server
+
+        return rpc_server(args, parser)
     if args.command is None:
-        parser.error("a command is missing: chat, models or doctor")
+        parser.error("a command is missing: chat, models, fit, rpc-server or doctor")
     from causerie.cli.doctor import doctor
 
     return doctor(as_json=args.json)

@@ -70,6 +70,65 @@ def _add_chat(commands: Any, common: argparse.ArgumentParser) -> None:
         help="when a conversation no longer fits: drop its oldest questions, or refuse (default: %(default)s)",
     )  # fmt: skip
     limits.add_argument("--threads", type=_integer(1, 512), metavar="N", help="(default: the processors there are)")
+    _add_placement(chat)
+    chat.add_argument(
+        "--isolate", action="store_true", help="keep the model in a process of its own, which may die alone"
+    )
+
+
+def _layers(text: str) -> int | str:
+    return text if text == "auto" else _integer(-1)(text)
+
+
+def _add_placement(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_argument_group("devices", "Where the model is; `causerie doctor` lists what there is.")
+    where.add_argument(
+        "--device", action="append", metavar="NAME", dest="devices",
+        help='a device to use, as often as there are several; "cpu": none but the processor (default: all GPUs)',
+    )  # fmt: skip
+    where.add_argument("--rpc", action="append", metavar="HOST:PORT", help="an RPC server to use too")
+    where.add_argument(
+        "--gpu-layers", type=_layers, metavar="N", help='layers on devices; -1: all; "auto": as many as fit (all)'
+    )
+    where.add_argument("--strict", action="store_true", help="refuse if not all of these layers get there")
+
+
+def _add_fit(commands: Any, common: argparse.ArgumentParser) -> None:
+    fit = commands.add_parser(
+        "fit",
+        parents=[common],
+        help="what of a model fits where",
+        description="What of MODEL fits into the memory that devices have free now. Its weights are not loaded.",
+    )
+    fit.add_argument("model", metavar="MODEL", help="as for `causerie chat --model`")
+    fit.add_argument("--n-ctx", type=_integer(0), default=0, metavar="N", help="tokens; 0: as many as fit")
+    fit.add_argument("--margin", type=_integer(0), default=1024, metavar="MIB", help="left free (%(default)s)")
+    fit.add_argument("--type-k", default="f16", metavar="TYPE", help="of the cache (%(default)s)")
+    fit.add_argument("--type-v", default="f16", metavar="TYPE", help="of the cache (%(default)s)")
+    fit.add_argument("--json", action="store_true", help="for programs")
+    where = fit.add_argument_group("devices")
+    where.add_argument("--device", action="append", metavar="NAME", dest="devices", help="(default: all GPUs)")
+    where.add_argument("--rpc", action="append", metavar="HOST:PORT", help="an RPC server to use too")
+
+
+def _add_rpc_server(commands: Any, common: argparse.ArgumentParser) -> None:
+    server = commands.add_parser(
+        "rpc-server",
+        parents=[common],
+        help="offer this machine's devices to another one",
+        description="Offer devices to an engine on another machine, one client after the other, until Ctrl-C. There is "
+        "no authentication and no encryption: whoever reaches the port can read and write this process' memory.",
+    )
+    server.add_argument("--host", default="127.0.0.1", metavar="IPV4", help="address to listen at (%(default)s)")
+    server.add_argument("--port", type=_integer(1, 65535), default=50052, metavar="N", help="(%(default)s)")
+    server.add_argument(
+        "--allow-network", action="store_true", help="really listen at an address that other machines can reach"
+    )
+    server.add_argument(
+        "--device", action="append", metavar="NAME", dest="devices", help="(default: all GPUs, or the processor)"
+    )
+    server.add_argument("--threads", type=_integer(1, 512), metavar="N", help="(default: the processors there are)")
+    server.add_argument("--cache", metavar="FOLDER", help="keep large tensors there, so that they are sent once")
 
 
 def _add_models(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -88,7 +147,7 @@ def _add_models(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of `causerie`; the parsed `command` is None, "chat", "models" or "doctor"."""
+    """The parser of `causerie`; the parsed `command` is None or the name of one."""
     common = argparse.ArgumentParser(add_help=False)
     # SUPPRESS: a subcommand's default would overwrite what stood before the subcommand.
     common.add_argument(
@@ -104,6 +163,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_chat(commands, common)
     _add_models(commands, common)
+    _add_fit(commands, common)
+    _add_rpc_server(commands, common)
     doctor = commands.add_parser(
         "doctor",
         parents=[common],

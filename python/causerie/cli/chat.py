@@ -10,6 +10,7 @@ from causerie.cli.app import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from causerie.chat.options import SamplingOptions
     from causerie.conversation import Conversation, Engine
@@ -73,15 +74,26 @@ def _open(args: argparse.Namespace, options: SamplingOptions, stack: ExitStack, 
     from causerie.errors import CauserieError
     from causerie.llama.model import Model
 
-    # The callback does nothing, but lets Ctrl-C in while a large file is being read.
-    model = stack.enter_context(Model(path, progress=lambda _: None))
+    placement = {"devices": args.devices, "rpc": args.rpc or (), "strict": args.strict}
+    if args.gpu_layers is not None:
+        placement["n_gpu_layers"] = args.gpu_layers
     try:
+        source: Model | Path = path
+        if args.isolate or args.gpu_layers == "auto":
+            with Model(path, devices="cpu", no_alloc=True) as facts:
+                n_ctx_train = facts.n_ctx_train
+        else:
+            # The callback does nothing, but lets Ctrl-C in while a large file is being read.
+            source = stack.enter_context(Model(path, progress=lambda _: None, **placement))
+            n_ctx_train, placement = source.n_ctx_train, {}
         engine = Engine(
-            model,
-            n_ctx=args.n_ctx or min(model.n_ctx_train or _N_CTX_DEFAULT, _N_CTX_DEFAULT),
+            source,
+            isolate=args.isolate,
+            n_ctx=args.n_ctx or min(n_ctx_train or _N_CTX_DEFAULT, _N_CTX_DEFAULT),
             n_threads=args.threads,
             max_resident=1 if alone else None,
             sampling=options,
+            **placement,
         )
     except CauserieError:
         raise
