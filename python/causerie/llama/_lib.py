@@ -80,4 +80,9 @@ def path_bytes(path: str | os.PathLike[str]) -> bytes:
 lib.causerie_init()
 if b'"GGML_BACKEND_DL": "ON"' in ffi.string(lib.causerie_build_info()):  # backends are plugins beside our libraries
     lib.ggml_backend_load_all_from_path(path_bytes(LIBRARY_DIR))
+    for _place in filter(None, os.environ.get("CAUSERIE_BACKEND_PATH", "").split(os.pathsep)):
+        if Path(_place).is_dir():  # the best plugin of each kind there
+            lib.ggml_backend_load_all_from_path(path_bytes(_place))
+        else:
+            lib.ggml_backend_load(path_bytes(_place))
 drain_log()
