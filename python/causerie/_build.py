@@ -79,7 +79,8 @@ class Diagnosis:
         platform: the running system.
         devices: devices that work here.
         cpu_features: instruction sets the CPU backend uses.
-        threads: processors this process may use.
+        threads: how many compute where nobody chooses.
+        threads_reason: why so many.
         memory_available: bytes that can be allocated now, None if the system does not tell.
         missing: backend -> what to do to have it.
     """
@@ -90,6 +91,7 @@ class Diagnosis:
     devices: tuple[Device, ...]
     cpu_features: tuple[str, ...]
     threads: int
+    threads_reason: str
     memory_available: int | None
     missing: Mapping[str, str]
 
@@ -119,17 +121,19 @@ def _missing(build: BuildInfo, devices: tuple[Device, ...]) -> dict[str, str]:
 def doctor() -> Diagnosis:
     """What this installation can use on this machine, and what to do about what is missing."""
     from causerie.llama import available_memory, devices
-    from causerie.llama._context_params import default_threads
+    from causerie.llama.processors import processors
 
     build = build_info()
     found = tuple(devices())
+    usable = processors()
     return Diagnosis(
         build=build,
         python=platform.python_version(),
         platform=platform.platform(),
         devices=found,
         cpu_features=_cpu_features(),
-        threads=default_threads(),
+        threads=usable.threads,
+        threads_reason=usable.reason,
         memory_available=available_memory(),
         missing=_missing(build, found),
     )

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rpc_servers import Server, free_port, needs_rpc
 
 from causerie import DeviceError, Engine, HelperDiedError, UnsupportedError
-from causerie.llama import Model, find_devices, fit
+from causerie.llama import Model, find_devices, fit, placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,6 +92,17 @@ def test_the_same_conversation(smollm2_path: Path, rpc: list[str], expected: lis
         assert (cpu.layers, cpu.cache_bytes) == (0, 0)
 
 
+def test_engines_on_different_devices_work_at_the_same_time(
+    smollm2_path: Path, rpc: list[str], expected: list[Any]
+) -> None:
+    with (
+        Engine(smollm2_path, devices="cpu", use_extra_bufts=False, **EXACT) as here,
+        Engine(smollm2_path, rpc=rpc[:1], **EXACT) as there,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        assert list(pool.map(answers, (here, there))) == [expected, expected]
+
+
 def test_what_fits_is_found_by_llama_cpp(smollm2_path: Path, rpc: list[str]) -> None:
     only = {"devices": [f"RPC[{rpc[0]}]"]}
     whole = fit(smollm2_path, model=only, n_ctx=512, margin=0)
@@ -138,6 +150,22 @@ def test_a_server_that_dies_ends_replies_and_nothing_else(smollm2_path: Path, ex
                 chat.rewind()
                 assert chat.send(QUESTION, **GREEDY).text == expected[0]
                 assert engine.stats().devices[1].layers > 0
+
+
+def test_a_device_that_does_not_start_is_left_out_or_refused(
+    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Server() as server:
+        (device,) = find_devices(f"RPC[{server.endpoint}]")
+    monkeypatch.setattr(placement, "default_devices", lambda: [device])  # a device of this machine that has a fault
+    with Model(smollm2_path) as model:
+        assert [use.name for use in model.devices] == ["CPU"]
+    assert f"{device.name} ({server.endpoint}) is left out" in caplog.text
+    with pytest.raises(DeviceError, match="cannot be used") as caught:
+        Model(smollm2_path, strict=True)
+    assert caught.value.device == device.name
+    with Model(smollm2_path, devices="cpu", strict=True) as model:
+        assert model.devices[0].layers == model.n_layer
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3"])

@@ -32,7 +32,7 @@ def test_one_thread_for_each_core_that_may_be_used(logical: int, cores: int, quo
 def test_this_machine_has_some() -> None:
     found = processors()
     assert 1 <= found.threads <= found.cores <= found.logical <= (os.cpu_count() or 1)
-    assert doctor().threads == found.threads
+    assert (doctor().threads, doctor().threads_reason) == (found.threads, found.reason)
 
 
 @LINUX

@@ -69,7 +69,7 @@ def _add_chat(commands: Any, common: argparse.ArgumentParser) -> None:
         "--overflow", choices=("trim", "error"), default="trim",
         help="when a conversation no longer fits: drop its oldest questions, or refuse (default: %(default)s)",
     )  # fmt: skip
-    limits.add_argument("--threads", type=_integer(1, 512), metavar="N", help="(default: the processors there are)")
+    limits.add_argument("--threads", type=_integer(1, 512), metavar="N", help="(default: one for each core)")
     _add_placement(chat)
     chat.add_argument(
         "--isolate", action="store_true", help="keep the model in a process of its own, which may die alone"
@@ -127,7 +127,7 @@ def _add_rpc_server(commands: Any, common: argparse.ArgumentParser) -> None:
     server.add_argument(
         "--device", action="append", metavar="NAME", dest="devices", help="(default: all GPUs, or the processor)"
     )
-    server.add_argument("--threads", type=_integer(1, 512), metavar="N", help="(default: the processors there are)")
+    server.add_argument("--threads", type=_integer(1, 512), metavar="N", help="(default: one for each core)")
     server.add_argument("--cache", metavar="FOLDER", help="keep large tensors there, so that they are sent once")
 
 

@@ -77,6 +77,7 @@ def _facts(found: Diagnosis) -> dict[str, Any]:
         ],
         "cpu_features": list(found.cpu_features),
         "threads": found.threads,
+        "threads_reason": found.threads_reason,
         "memory_available": found.memory_available,
         "missing": dict(found.missing),
         "python": found.python,
@@ -108,7 +109,8 @@ def _lines(found: Diagnosis) -> Iterator[str]:
     yield f"built      {build.build_type} by {build.compiler} for {build.system}"
     yield from _wrapped("flags", " ".join(_flags(build.flags)))
     yield f"backends   {', '.join(build.backends)}"
-    yield from _wrapped("cpu", f"{found.threads} threads; {' '.join(found.cpu_features) or 'no special instructions'}")
+    yield from _wrapped("threads", f"{found.threads}: {found.threads_reason}")
+    yield from _wrapped("cpu", " ".join(found.cpu_features) or "no special instructions")
     memory = "unknown" if found.memory_available is None else f"{size(found.memory_available)} free"
     yield f"memory     {memory}"
     yield "devices"

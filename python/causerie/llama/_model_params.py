@@ -35,6 +35,7 @@ def build(
     kv_overrides: Mapping[str, int | float | bool | str] | None = None,
     tensor_buft_overrides: Mapping[str, str] | None = None, vocab_only: bool = False, check_tensors: bool = False,
     use_extra_bufts: bool = True, no_host: bool = False, load_mtp: bool = False, no_alloc: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, list[Any]]:  # fmt: skip
     """A llama_model_params and the memory it points into.
 
@@ -53,5 +54,5 @@ def build(
     params.no_alloc = bool(no_alloc)
     if no_alloc:  # there is nothing to map
         params.load_mode = lib.LLAMA_LOAD_MODE_NONE
-    keep = set_devices(params, chosen_devices(devices, rpc), tensor_split)
+    keep = set_devices(params, chosen_devices(devices, rpc, strict=strict), tensor_split)
     return params, keep + set_overrides(params, kv_overrides, tensor_buft_overrides)

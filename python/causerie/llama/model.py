@@ -50,7 +50,8 @@ class Model(Handle):
         devices: names or `Device` objects to use, "RPC[host:port]" for those of a server; None: all GPUs there are;
             "cpu", or an empty list: the CPU alone.
         rpc: "host:port" of RPC servers whose devices are used too, before the others.
-        strict: refuse to load where fewer layers would be on the devices than `n_gpu_layers` asks for.
+        strict: refuse to load where fewer layers would be on the devices than `n_gpu_layers` asks for, or a device that
+            was not named does not start; otherwise it is left out, with a warning in the log.
         split_mode: how to split over several devices: "none", "layer", "row", "tensor".
         tensor_split: share of each device, any scale.
         main_gpu: index of the device to use alone with split_mode "none".
@@ -89,7 +90,7 @@ class Model(Handle):
 
     Raises:
         ModelLoadError: missing, empty, damaged or unknown file; `.path`, `.size`, `.reason`.
-        DeviceError: an RPC server does not answer; `.device`.
+        DeviceError: an RPC server does not answer; or `strict`, and a device does not start; `.device`.
         UnsupportedError: `strict`, and not so many layers are on devices; or RPC is not built.
         OutOfMemoryError: the weights do not fit into free memory; `.needed`, `.available` in bytes.
         ValueError: an option is out of range or unknown.
@@ -123,7 +124,7 @@ class Model(Handle):
             n_gpu_layers=n_gpu_layers, devices=devices, rpc=rpc, split_mode=split_mode, tensor_split=tensor_split,
             main_gpu=main_gpu, load_mode=load_mode, lazy_mode=lazy_mode, kv_overrides=kv_overrides,
             tensor_buft_overrides=tensor_buft_overrides, vocab_only=vocab_only, check_tensors=check_tensors,
-            use_extra_bufts=use_extra_bufts, no_host=no_host, load_mtp=load_mtp, no_alloc=no_alloc,
+            use_extra_bufts=use_extra_bufts, no_host=no_host, load_mtp=load_mtp, no_alloc=no_alloc, strict=strict,
         )  # fmt: skip
         self._params = params
         if progress is not None and not callable(progress):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from causerie.errors import UnsupportedError
-from causerie.llama._errors import check
-from causerie.llama._lib import ffi, lib
+from causerie.errors import CauserieError, DeviceError, UnsupportedError
+from causerie.llama._errors import call_log, check
+from causerie.llama._lib import ffi, lib, logger
 from causerie.llama.device import Device, default_devices, describe, find_device
 from causerie.llama.rpc import rpc_devices, rpc_endpoint
 
@@ -62,15 +62,48 @@ def find_devices(name: str) -> list[Device]:
     return [find_device(name)] if endpoint is None else rpc_devices(endpoint)
 
 
-def chosen_devices(devices: Sequence[str | Device] | str | None, rpc: Sequence[str]) -> list[Device] | None:
-    """What `Model(devices=..., rpc=...)` names; None: llama.cpp's own choice. Servers come first."""
+def chosen_devices(
+    devices: Sequence[str | Device] | str | None, rpc: Sequence[str], *, strict: bool
+) -> list[Device] | None:
+    """What `Model(devices=..., rpc=..., strict=...)` names; None: llama.cpp's own choice. Servers come first.
+
+    Raises:
+        DeviceError: with `strict`, a device that nobody named does not start; without it, that one is left out.
+        Exception: as `find_devices`.
+    """
     if isinstance(rpc, str):
         rpc = (rpc,)
     remote = [device for endpoint in rpc for device in rpc_devices(endpoint)]
     if devices is None:
-        return [*remote, *default_devices()] if remote else None
+        found = default_devices()
+        usable = [device for device in found if _starts(device, strict=strict)]
+        return [*remote, *usable] if remote or len(usable) < len(found) else None
     named = (devices,) if isinstance(devices, str) else devices
     return [*remote, *(found for d in named for found in ([d] if isinstance(d, Device) else find_devices(d)))]
+
+
+_started: set[Any] = set()
+
+
+def _starts(device: Device, *, strict: bool) -> bool:
+    """Whether a device's backend starts, tried until it has once (ggml_backend_dev_init)."""
+    if device._pointer in _started:
+        return True
+    backend = lib.ggml_backend_dev_init(device._pointer, ffi.NULL)
+    try:
+        check(f"starting {device.name}")
+    except CauserieError as error:
+        reason = str(error)
+    else:
+        if backend != ffi.NULL:
+            lib.ggml_backend_free(backend)
+            _started.add(device._pointer)
+            return True
+        reason = f"starting {device.name}: {call_log() or 'no reason given'}"
+    if strict:
+        raise DeviceError(f"{device.name} ({device.description}) cannot be used: {reason}", device=device.name)
+    logger.warning("%s (%s) is left out: %s", device.name, device.description, reason)
+    return False
 
 
 # ---- afterwards ----
