@@ -96,7 +96,7 @@ def main() -> None:
         for number in range(args.rounds + 1):
             options = {"temperature": 0} if args.sampling == "greedy" else {"seed": number}
             constrained, n = per_token(engine.conversation(), args.tokens, response_format=form, **options)
-            free, _ = per_token(engine.conversation(), n, logit_bias={engine.model.vocab.eos: -50.0}, **options)
+            free, _ = per_token(engine.conversation(), n, **options)
             rounds.append({"free_ms": free, "constrained_ms": constrained, "tokens": n})
         again = time.perf_counter()
         chat = engine.conversation()
