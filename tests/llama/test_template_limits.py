@@ -157,7 +157,7 @@ PARSED = {
     ]
 }  # fmt: skip
 PARSED |= {
-    f"...{closing}": ("{{ 1" + nested("", "", closing) + " }}", "")
+    f"...{closing}": ("{{ 1" + nested("", "", closing, 30_000) + " }}", "")
     for closing in ("|abs", ".a", "[1]", "()", " is odd", " if 1")
 }
 PARSED |= {
