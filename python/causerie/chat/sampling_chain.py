@@ -33,8 +33,8 @@ class Choice:
         chain: ends with a sampler that chooses; None: the largest logit wins.
         grammar: excludes what the grammar does not allow next; to be applied before the chain, and to accept what was
             generated, not the prompt. None: there is none.
-        preselect: k > 0: the chain begins with top_k, so it does with the k largest logits what it would do with all.
-            Without a grammar: what that excludes has to be gone first. 0: the chain needs the whole row.
+        preselect: k > 0: the chain begins with top_k, so it does with the k largest logits, of tokens that the grammar
+            allows, what it would do with all. 0: the chain needs the whole row.
         history: how many of the last tokens the penalties and DRY look at.
     """
 

@@ -49,10 +49,9 @@ class Chooser:
 
     Attributes:
         chain: a chain that ends with a sampler that chooses; None: the largest logit.
-        grammar: what the token must be allowed by; asked about the chosen token first, and about all only where it
-            refuses that one.
-        preselect: give only so many of the largest logits to the chain, which is exact where it begins with top_k of
-            that k; 0: all.
+        grammar: what the token must be allowed by: the chain chooses among the tokens that it allows.
+        preselect: give only so many of the largest logits, of those tokens, to the chain, which is exact where it
+            begins with top_k of that k; 0: all.
         n_top: how many of the likeliest tokens to tell; None: no log-probabilities at all.
     """
 
