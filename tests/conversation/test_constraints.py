@@ -65,7 +65,8 @@ def constrained(engine: Engine, **options: Any) -> dict[str, tuple[dict[str, Any
 @pytest.fixture(scope="module")
 def found(crowded: Engine) -> dict[str, list[Reply]]:
     calling = {
-        name: (about, {"tool_choice": "required", "parallel_tool_calls": False}) for name, about in REQUIRED.items()
+        name: (about, {"tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 400})
+        for name, about in REQUIRED.items()
     }
     return replies(crowded, {**constrained(crowded), **calling}, RUNS)
 
