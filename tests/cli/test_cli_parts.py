@@ -60,7 +60,7 @@ def test_a_missing_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit) as caught:
         main([])
     assert caught.value.code == 2
-    assert "chat, models or doctor" in capsys.readouterr().err
+    assert "a command is missing: chat, models, fit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
