@@ -163,20 +163,6 @@ struct causerie_weight {
  * with: an evaluation would end the process. False without a name on error (see causerie_error_message). */
 bool causerie_weights_usable(const struct llama_model * model, struct causerie_weight * unusable);
 
-/* ---- memory needed by a context ---- */
-
-struct causerie_memory_need {
-    int64_t model;   /* bytes of weights on the host */
-    int64_t context; /* bytes of KV cache or recurrent state on the host */
-    int64_t compute; /* bytes of compute buffers on the host */
-    int64_t device;  /* bytes of all three on other devices */
-};
-
-/* Loads metadata only and simulates the allocations of a context; false on error (see causerie_error_message). */
-bool causerie_memory_needed(
-    const char * path, const struct llama_model_params * model_params, const struct llama_context_params * context_params,
-    struct causerie_memory_need * need);
-
 /* ---- devices: where a model's layers, its cache and its buffers are, or would be ---- */
 
 struct causerie_device_use {

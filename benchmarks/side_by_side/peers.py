@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .workplace import NATIVE, PROGRAMS, FailedError, Workplace
+from .workplace import PROGRAMS, ROOT, FailedError, Workplace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,14 +96,14 @@ def install_llama_cpp_python(folder: Path, version: str, log: Path) -> dict[str,
 
 
 def correction() -> list[str]:
-    """Options without which llama.cpp, compiled by GCC, crashes on CPUs with AMX (benchmarks/native/gcc_amx.h)."""
+    """Options without which llama.cpp, compiled by GCC, crashes on CPUs with AMX (native/gcc_amx.h)."""
     try:
         words = ["c++", "-dM", "-E", "-x", "c++", "-march=native", os.devnull]
         macros = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return []
     needed = "__AMX_INT8__" in macros and "__clang__" not in macros
-    return ["-include", str(NATIVE / "gcc_amx.h")] if needed else []
+    return ["-include", str(ROOT / "native" / "gcc_amx.h")] if needed else []
 
 
 def commit_in(archive: Path) -> str | None:

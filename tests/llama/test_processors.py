@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from causerie import doctor
+from causerie.llama import _control_groups
 from causerie.llama import processors as module
 from causerie.llama.processors import Processors, processors
 
@@ -78,6 +79,6 @@ def test_control_groups_limit(
 ) -> None:
     files(tmp_path / "cgroup", {"none": "", **texts})
     (tmp_path / "self").write_text(own)
-    monkeypatch.setattr(module, "_CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(module, "_OWN_GROUPS", tmp_path / "self")
+    monkeypatch.setattr(_control_groups, "_ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(_control_groups, "_OWN", tmp_path / "self")
     assert module._quota() == quota

@@ -347,14 +347,6 @@ static void replies() {
     causerie_parser_free(nullptr);
 }
 
-static void memory_needed() {
-    const llama_model_params model_params = llama_model_default_params();
-    const llama_context_params context_params = llama_context_default_params();
-    causerie_memory_need need = {};
-    EXPECT(!causerie_memory_needed("no such file", &model_params, &context_params, &need));
-    EXPECT(causerie_error_code() == CAUSERIE_ERROR_EXCEPTION);
-}
-
 // A model of one layer whose matrices have the given type, in a temporary file.
 static std::FILE * tiny_model(ggml_type type) {
     const int64_t n_embd = 32;
@@ -470,7 +462,6 @@ int main() {
     many_threads_may_follow_one_grammar();
     templates();
     replies();
-    memory_needed();
     weights();
     devices();
     fitting_gives_the_log_back();

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
-from task import Figures, Task, main
+from task import Figures, Task, best, main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,16 +110,6 @@ class Causerie:
 
     def close(self) -> None:
         self.engine.close()
-
-
-def best(call: Callable[[], object], times: int) -> float:
-    """Seconds of the quickest of so many calls."""
-    found = []
-    for _ in range(times):
-        begun = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - begun)
-    return min(found)
 
 
 if __name__ == "__main__":

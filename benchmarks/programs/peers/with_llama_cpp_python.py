@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pickle
-import time
 from typing import TYPE_CHECKING, Any
 
 from chat_completions import MessagesChat
-from task import Figures, Task, main
+from task import Figures, Task, best, main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,16 +107,6 @@ class LlamaCppPython:
 
     def close(self) -> None:
         self.llm.close()
-
-
-def best(call: Callable[[], object], times: int) -> float:
-    """Seconds of the quickest of so many calls."""
-    found = []
-    for _ in range(times):
-        begun = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - begun)
-    return min(found)
 
 
 if __name__ == "__main__":

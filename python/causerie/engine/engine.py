@@ -45,7 +45,7 @@ class TokenEngine(CarriesStates):
         n_batch: most tokens evaluated in one step; at least one for each sequence in the context.
         n_ubatch: most tokens computed at once; None: n_batch on a GPU, and 48 where there is none: from 64 on, the CPU
             computes attention in another order, so that a sequence would get slightly other logits in company than
-            alone. More makes long prompts about a fifth faster.
+            alone. More makes long prompts faster, on some CPUs several times: docs/performance.md.
         n_threads: threads to compute with; None: one for each physical core that may be used.
         kv_unified: one pool of cells for all sequences, so that they can share what they begin with, and forks cost
             nothing; else each has n_ctx // max_resident cells of its own, which is some per cent faster where nothing

@@ -10,6 +10,7 @@ from causerie.llama._errors import call_log, check, out_of_memory
 from causerie.llama._lib import drain_log, ffi, lib, path_bytes
 from causerie.llama._memory_check import available_memory, format_bytes
 from causerie.llama._params import choice, uint
+from causerie.llama.placement import read_uses
 from causerie.llama.processors import processors
 
 if TYPE_CHECKING:
@@ -150,12 +151,11 @@ def require_memory(model: Model, params: Any) -> None:
     # llama.cpp's account leaves out what it notes about each cell, and the simulation itself allocates that.
     notes = 0 if model.is_recurrent else _cells(model, params) * _BYTES_PER_CELL
     if notes < available * _SMALL_SHARE and model.path is not None and model.path.is_file():
-        need = ffi.new("struct causerie_memory_need *")
         simulated = ffi.new("struct llama_context_params *", params[0])
         simulated.cb_eval = ffi.NULL
-        lib.causerie_memory_needed(path_bytes(model.path), model._params, simulated, need)
-        check("working out the memory that the context needs")
-        needed = need.context + need.compute
+        name = path_bytes(model.path)
+        uses = read_uses(lambda out, room: lib.causerie_devices_needed(name, model._params, simulated, out, room))
+        needed = sum(use.cache_bytes + use.compute_bytes for use in uses if use.kind == "cpu")
     needed += notes
     drain_log()
     if needed > available:

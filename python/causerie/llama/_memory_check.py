@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from causerie.errors import OutOfMemoryError
+from causerie.llama._control_groups import control_groups
 from causerie.llama._lib import ffi, lib
 
 __all__ = ["available_memory", "format_bytes", "require"]
@@ -25,16 +26,9 @@ def format_bytes(count: int) -> str:
 def _cgroup_available() -> int | None:
     """What the tightest control group of this process leaves free (Linux); None without a limit."""
     best: int | None = None
-    try:
-        relative = next(
-            line.split("::", 1)[1].strip("/")
-            for line in Path("/proc/self/cgroup").read_text().splitlines()
-            if line.startswith("0::")
-        )
-    except (OSError, StopIteration, IndexError):
-        return None
-    group = Path("/sys/fs/cgroup") / relative
-    for folder in (group, *group.parents):
+    for folder, version in control_groups("memory"):
+        if version != 2:
+            continue
         try:
             limit = (folder / "memory.max").read_text().strip()
             if limit != "max":
@@ -47,8 +41,6 @@ def _cgroup_available() -> int | None:
                 best = left if best is None else min(best, left)
         except (OSError, ValueError, IndexError):
             pass
-        if folder == Path("/sys/fs/cgroup"):
-            break
     return best
 
 

@@ -7,18 +7,13 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from causerie.llama._control_groups import control_groups
 from causerie.llama._lib import lib
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["Processors", "processors"]
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
-_CGROUPS = Path("/sys/fs/cgroup")
-_OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 @dataclass(frozen=True)
@@ -78,33 +73,14 @@ def _cores(allowed: set[int]) -> int:
 def _quota() -> float | None:
     """The least that a control group of this process, or one above it, allows."""
     found = []
-    try:
-        lines = _OWN_GROUPS.read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _, _, rest = line.partition(":")
-        kinds, _, path = rest.partition(":")
-        if not kinds:
-            found += _quotas(_CGROUPS, path, _limit)
-        elif "cpu" in kinds.split(","):
-            found += _quotas(_CGROUPS / kinds, path, _old_limit) or _quotas(_CGROUPS / "cpu", path, _old_limit)
-    return min(found, default=None)
-
-
-def _quotas(root: Path, path: str, read: Callable[[Path], float | None]) -> list[float]:
-    group = root / path.strip("/")
-    found = []
-    for folder in (group, *group.parents):
+    for folder, version in control_groups("cpu"):
         try:
-            limit = read(folder)
+            limit = _limit(folder) if version == 2 else _old_limit(folder)
         except (OSError, ValueError, ZeroDivisionError):
             limit = None
         if limit is not None:
             found.append(limit)
-        if folder == root:
-            break
-    return found
+    return min(found, default=None)
 
 
 def _limit(folder: Path) -> float | None:

@@ -1,8 +1,7 @@
-// Included by force in front of every C++ file of a peer that is compiled here by GCC for a CPU with AMX: without it
-// llama.cpp crashes there, as causerie's own build would (see native/).
+// Intrinsics for AMX tiles as GCC should have them; included by force where ggml is compiled by it.
 //
 // GCC's _tile_loadconfig says that it reads 8 of the 64 bytes it reads: what ggml stores in the others looks dead and is
-// dropped, and the first product faults. Its _tile_loadd does not say that it reads memory at all.
+// dropped, and the first product on a CPU with AMX faults. Its _tile_loadd does not say that it reads memory at all.
 
 #pragma once
 
