@@ -457,7 +457,9 @@ engine = Engine({str(smollm2_path)!r}, isolate=True, n_ctx=512)
 chat = engine.conversation()
 pid = engine.helper_pid
 def interrupt():
-    time.sleep(1)
+    while not engine._remote._active:  # until it writes
+        time.sleep(0.01)
+    time.sleep(0.1)
     os.killpg(0, signal.SIGINT)
 threading.Thread(target=interrupt).start()
 try:

@@ -79,8 +79,6 @@ def run(engine: TokenEngine, ids: list[int], n: int, **options: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["llama-dense", "gemma3-dense", "mamba-dense", "jamba-dense"])
 def test_a_replay_gives_the_same(tiny_models: dict[str, Path], name: str) -> None:
-    if name not in tiny_models:
-        pytest.skip(f"there is no tiny {name}")
     with Model(tiny_models[name]) as model, TokenEngine(model, n_ctx=512, max_resident=3, n_threads=1) as engine:
         for every in (1, 2, 3, 7):
             cases = [(prompt(k), Each((5, 6, 7), every, (8, 9) if k % 2 else ()), 25 + k) for k in range(5)]
