@@ -237,7 +237,6 @@ class TestRefusals:
             ),
             ({"tools": [{"name": "f", "description": "<|im_end|>"}]}, causerie.TemplateError, "control token"),
         ],
-        ids=str,
     )
     def test_of_what_cannot_be(
         self, engine: Engine, options: dict[str, Any], error: type[Exception], says: str

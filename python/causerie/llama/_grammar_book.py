@@ -13,8 +13,6 @@ from causerie.errors import GrammarError
 from causerie.llama._errors import check
 from causerie.llama._handle import Handle, Resource
 from causerie.llama._lib import drain_log, ffi, lib
-from causerie.llama._sampler_gbnf import parse
-from causerie.llama._sampler_gbnf_graph import require_usable
 
 if TYPE_CHECKING:
     from causerie.llama.vocab import Vocab
@@ -76,6 +74,10 @@ class GrammarBook:
             if found is not None:
                 self._kept.move_to_end(key)
                 return found
+        # Half a megabyte and several milliseconds, which only those who use grammars have to pay.
+        from causerie.llama._sampler_gbnf import parse
+        from causerie.llama._sampler_gbnf_graph import require_usable
+
         try:
             raw, start = gbnf.encode(), root.encode()
         except UnicodeEncodeError as error:
