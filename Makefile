@@ -43,7 +43,12 @@ types: .venv/installed ## mypy --strict, with the stub that the build generated 
 	.venv/bin/mypy
 
 unit: .venv/tools sanitize ## the tests alone; ARGS="tests/llama -k name" reaches pytest
-	.venv/bin/python -m pytest $(or $(ARGS),-n auto --maxprocesses 4 --dist worksteal tests)
+ifdef ARGS
+	.venv/bin/python -m pytest $(ARGS)
+else
+	.venv/bin/python -m pytest -m "not several_threads" -n auto --maxprocesses 4 --dist worksteal
+	.venv/bin/python -m pytest -m several_threads
+endif
 
 test-archs: .venv/tools ## the engine on every architecture that llama.cpp can write a tiny model of
 	CAUSERIE_ALL_ARCHITECTURES=1 .venv/bin/python -m pytest tests/engine/test_architectures.py

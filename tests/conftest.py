@@ -7,12 +7,8 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,29 +16,17 @@ ROOT = Path(__file__).resolve().parents[1]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-
 
 def pytest_configure() -> None:
     """Gives each of several workers a core of its own: what it starts then has as many threads as there is room for.
 
     llama.cpp's threads wait for each other by spinning, so that two processes with two threads each would stand still.
+    Tests that ask for several threads are marked so, and run alone.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker is not None and CORES:
-        os.sched_setaffinity(0, {sorted(CORES)[int(worker.removeprefix("gw")) % len(CORES)]})
-
-
-@pytest.fixture
-def all_cores() -> Iterator[None]:
-    """For a test that needs more than one thread."""
-    if not CORES:
-        yield
-        return
-    own = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, CORES)
-    yield
-    os.sched_setaffinity(0, own)
+    if worker is not None and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 
 
 @pytest.fixture(scope="session")

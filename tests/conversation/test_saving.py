@@ -62,7 +62,13 @@ with Engine(model, **json.loads(options)) as engine:
 """
 
 
-@pytest.mark.parametrize("options", [{}, {"n_ctx": 700, "max_resident": 3, "n_threads": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"n_ctx": 700, "max_resident": 3, "n_threads": 2}, marks=pytest.mark.several_threads),
+    ],
+)
 def test_goes_on_in_another_process_and_evaluates_the_new_turn_only(
     chat: Any, path: Path, smollm2_path: Path, options: dict[str, Any]
 ) -> None:

@@ -46,7 +46,7 @@ def answers(engine: TokenEngine, seeds: Iterable[int], n: int = 12) -> list[list
 
 
 @pytest.mark.skipif(any(d.kind in {"gpu", "igpu"} for d in devices()), reason="kernels of GPUs are exact in no company")
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.several_threads)])
 def test_company_changes_nothing(smollm2: Model, threads: int) -> None:
     with TokenEngine(smollm2, n_ctx=512, max_resident=1, n_threads=threads) as engine:
         alone = [answers(engine, [seed])[0] for seed in range(6)]

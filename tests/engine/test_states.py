@@ -44,6 +44,7 @@ def make(tiny: Model) -> Iterator[Callable[..., TokenEngine]]:
         yield made
 
 
+@pytest.mark.several_threads
 @pytest.mark.parametrize("name", ["llama-dense", "gemma3-dense", "mamba-dense", "falcon-h1-dense", "cohere2-dense"])
 def test_goes_on_as_the_original_in_another_engine(
     tiny_models: dict[str, Path], name: str, make: Callable[..., TokenEngine]

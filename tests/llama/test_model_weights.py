@@ -50,6 +50,7 @@ def test_vectors_of_a_type_that_is_for_matrices_only(tmp_path: Path, whole: Path
     assert f"{NORM} is of type {kind}" in refusal(path)
 
 
+@pytest.mark.several_threads
 @pytest.mark.parametrize("kind", ["f16", "bf16", "q8_0", "q4_0", "mxfp4"])
 def test_weights_of_all_types_that_matrices_have_can_be_evaluated(tmp_path: Path, whole: Path, kind: str) -> None:
     path = tmp_path / "fine.gguf"
@@ -72,6 +73,7 @@ def test_weights_do_not_matter_where_only_the_vocabulary_is_loaded(tmp_path: Pat
     Model(path, vocab_only=True).close()
 
 
+@pytest.mark.several_threads
 @pytest.mark.parametrize(
     ("ids", "reason"),
     [
@@ -134,6 +136,7 @@ print(evaluated, refused)
 """
 
 
+@pytest.mark.several_threads
 def test_no_type_of_any_tensor_ends_the_process(tmp_path: Path) -> None:
     whole = write_llama(tmp_path / "whole.gguf")
     done = subprocess.run(

@@ -32,6 +32,7 @@ def greedy_text(model: Model, prompt: str) -> str:
     return model.vocab.detokenize(out)
 
 
+@pytest.mark.several_threads
 @pytest.mark.parametrize(
     "prompt",
     [

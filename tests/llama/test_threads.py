@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from causerie.llama import Model
 
 pytestmark = [
+    pytest.mark.several_threads,
     pytest.mark.skipif(build_info().flags["GGML_OPENMP"] == "ON", reason="OpenMP does the work in this build"),
     pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc"),
 ]
