@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from causerie.chat.half_marks import half_marks, undecided
 from causerie.chat.messages import Message
 from causerie.chat.reply_calls import ReplyCalls
 from causerie.chat.shortening import Shortener, fields
@@ -88,8 +89,9 @@ def parse_reply(prompt: Prompt, text: str, *, partial: bool = False) -> Message:
     """What `Prompt.parse` does."""
     if not isinstance(text, str):
         raise TypeError(f"a reply is a str, not {type(text).__name__}")
+    read = text[: len(text) - undecided(text, half_marks(prompt.parser))] if partial else text
     try:
-        found = _format_of(prompt).parse(text, partial=partial)
+        found = _format_of(prompt).parse(read, partial=partial)
     except TemplateError:
         if not partial:
             raise
@@ -112,7 +114,9 @@ class ReplyParser:
         self._calls = ReplyCalls(prompt)
         self._pieces: list[str] = []
         self._told: dict[str, list[str]] = {}  # what the deltas have said: thinking, text, arguments of each call
-        self._short = Shortener(self._partial)
+        self._halves = half_marks(prompt.parser)
+        self._undecided = 0  # characters at the end
+        self._short = Shortener(lambda text: self._partial(text[: len(text) - self._undecided]))
         self._waiting = 0  # characters that have not been parsed yet
         self._wait_for = 0
         self._message: Message | None = None
@@ -133,6 +137,7 @@ class ReplyParser:
         self._pieces.append(text)
         self._waiting += len(text)
         self._short.add(text)
+        self._undecided = undecided(self._short.text, self._halves, len(text), self._undecided)
         if self._waiting < max(self._wait_for, 1):
             return []
         self._waiting = self._wait_for = 0

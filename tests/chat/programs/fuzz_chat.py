@@ -289,6 +289,9 @@ def a_reply(rng: random.Random) -> None:
     message = parser.finish()
     assert whole is None or message == whole, (name, text)
     assert [d.tool_call for d in deltas if d.kind == "tool_call"] == list(message.tool_calls), (name, text)
+    for index, call in enumerate(message.tool_calls):
+        arguments = "".join(d.text for d in deltas if d.kind == "tool_call_delta" and d.index == index)
+        assert json.loads(arguments or "{}") == call.arguments, (name, text)
     if whole is not None:
         for kind, said in (("text", message.text), ("thinking", message.thinking)):
             assert "".join(d.text for d in deltas if d.kind == kind) == said, (name, text)
