@@ -5,8 +5,13 @@
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "template_loop.h"
+#include "template_members.h"
 #include "template_nodes.h"
+#include "template_quick.h"
+#include "template_renderings.h"
 
 namespace {
 
@@ -33,8 +38,17 @@ class Guard {
         }
     }
 
+    void finish() {
+        for (auto & needs_loop : loops_) {
+            *needs_loop = *needs_loop || macro_mentions_loop_;
+        }
+    }
+
   private:
     std::shared_ptr<int64_t> scope_ = std::make_shared<int64_t>(scope_steps);
+    std::vector<std::shared_ptr<bool>> loops_;
+    size_t mentions_of_loop_ = 0;
+    bool macro_mentions_loop_ = false;  // then the "loop" where it is called, which may be anywhere
 
     template <class... Children> void walk(statement_ptr & first, statement_ptr & second, Children &... more) {
         walk(first);
@@ -65,33 +79,48 @@ class Guard {
         }
     }
 
+    bool walk_loop(statement_ptr & node) {
+        auto * known = cast_stmt<for_statement>(node);
+        if (known == nullptr) {
+            return false;
+        }
+        const size_t mentions = mentions_of_loop_;
+        ++*scope_;
+        walk(known->iterable);
+        auto * select = cast_stmt<select_expression>(known->iterable);
+        auto & list = select != nullptr ? select->lhs : known->iterable;
+        list = std::make_unique<iterated>(std::move(list), scope_);
+        walk_body(known->body);
+        walk_body(known->default_block);
+        loops_.push_back(std::make_shared<bool>(mentions_of_loop_ > mentions));
+        const size_t pos = known->pos;
+        node = std::make_unique<quick_for>(std::move(*known), scope_, loops_.back());
+        node->pos = pos;
+        return true;
+    }
+
     bool walk_statement(statement_ptr & node) {
-        return replace<counted<if_statement>, if_statement>(node, [&](auto & n) {
+        return walk_loop(node) ||
+               replace<quick_if, if_statement>(node, [&](auto & n) {
                    walk(n.test);
                    walk_body(n.body);
                    walk_body(n.alternate);
                }) ||
-               replace<scoped<for_statement>, for_statement>(node, [&](auto & n) {
-                   ++*scope_;
-                   walk(n.iterable);
-                   auto * select = cast_stmt<select_expression>(n.iterable);
-                   auto & list = select != nullptr ? select->lhs : n.iterable;
-                   list = std::make_unique<iterated>(std::move(list), scope_);
-                   walk_body(n.body);
-                   walk_body(n.default_block);
-               }) ||
                replace<counted<set_statement>, set_statement>(node, [&](auto & n) {
                    ++*scope_;
-                   walk(n.assignee, n.val);
-                   if (n.val != nullptr && is_stmt<member_expression>(n.assignee)) {
-                       n.val = std::make_unique<put>(std::move(n.val));
+                   walk(n.val);
+                   if (is_stmt<member_expression>(n.assignee)) {  // others are not executed
+                       walk(n.assignee);
+                       n.val = n.val == nullptr ? nullptr : std::make_unique<put>(std::move(n.val));
                    }
                    walk_body(n.body);
                }) ||
-               replace<counted<macro_statement>, macro_statement>(node, [&](auto & n) {
+               replace<quick_macro, macro_statement>(node, [&](auto & n) {
                    *scope_ += static_cast<int64_t>(1 + n.args.size());
+                   const size_t mentions = mentions_of_loop_;
                    walk(n.args);
                    walk_body(n.body);
+                   macro_mentions_loop_ = macro_mentions_loop_ || mentions_of_loop_ > mentions;
                }) ||
                replace<guarded_call_block, call_statement>(node, [&](auto & n) {
                    walk(n.call);
@@ -115,7 +144,7 @@ class Guard {
     }
 
     bool walk_literal(statement_ptr & node) {
-        return replace<quick_identifier, identifier>(node, [](auto &) {}) ||
+        return replace<quick_identifier, identifier>(node, [&](auto & n) { mentions_of_loop_ += n.val == "loop" ? 1 : 0; }) ||
                replace<counted<string_literal>, string_literal>(node, [](auto &) {}) ||
                replace<counted<array_literal>, array_literal>(node, [&](auto & n) { walk_put(n.val); }) ||
                replace<counted<tuple_literal>, tuple_literal>(node, [&](auto & n) { walk_put(n.val); }) ||
@@ -150,4 +179,9 @@ class Guard {
 
 }  // namespace
 
-void causerie::guard(program & program) { Guard().walk_body(program.body); }
+void causerie::guard(program & program) {
+    Guard guard;
+    guard.walk_body(program.body);
+    guard.finish();
+    render_once(program);
+}

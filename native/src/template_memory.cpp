@@ -9,6 +9,7 @@
 #include "chat_templates.h"
 #include "common.h"
 #include "json.h"
+#include "template_renderings.h"
 
 namespace {
 
@@ -80,29 +81,62 @@ std::string TemplateMemory::render(const common_chat_templates_inputs & inputs) 
     return common_chat_template_direct_apply(template_, params);
 }
 
+common_chat_params TemplateMemory::apply_in_its_way(const common_chat_templates_inputs & inputs, const std::string & key) {
+    std::string begins;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto found = beginnings_.find(key);
+        begins = found == beginnings_.end() ? "" : found->second;
+    }
+    Renderings renderings(std::move(begins));
+    common_chat_params params = common_chat_templates_apply(&templates_, inputs);
+    if (!renderings.found().empty()) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (beginnings_.size() >= max_known) {
+            beginnings_.clear();
+        }
+        beginnings_[key] = renderings.found();
+    }
+    return params;
+}
+
+std::optional<common_chat_params> TemplateMemory::remembered(const std::string & key) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = known_.find(key);
+    return found == known_.end() ? std::nullopt : std::optional(found->second);
+}
+
+// Whether what begins a reply to these messages is what is known of it.
+bool TemplateMemory::begins_as(const common_chat_params & known, const common_chat_templates_inputs & inputs) const {
+    if (!known.generation_prompt.empty()) {
+        return !inputs.add_generation_prompt || string_ends_with(known.prompt, known.generation_prompt);
+    }
+    if (template_.source().find("add_generation_prompt") == std::string::npos) {
+        return true;
+    }
+    common_chat_templates_inputs other = inputs;
+    other.add_generation_prompt = !inputs.add_generation_prompt;
+    return render(other) == known.prompt;
+}
+
 common_chat_params TemplateMemory::apply(const common_chat_templates_inputs & inputs, const std::string & options) {
     const bool has_system = !inputs.messages.empty() && inputs.messages.front().role == "system";
-    if (!remembers_ || inputs.messages.empty() || inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE ||
+    if (inputs.messages.empty() || inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE ||
         (has_system && !template_.caps.supports_system_role)) {
         return common_chat_templates_apply(&templates_, inputs);
     }
     const std::string key = inputs.messages.back().role + options;
-    common_chat_params known;
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        const auto found = known_.find(key);
-        if (found != known_.end()) {
-            known = found->second;
-        }
+    if (!remembers_) {
+        return apply_in_its_way(inputs, key);
     }
-    if (!known.generation_prompt.empty()) {
-        known.prompt = render(inputs);
-        if (!inputs.add_generation_prompt || string_ends_with(known.prompt, known.generation_prompt)) {
-            return known;
+    if (std::optional<common_chat_params> known = remembered(key)) {
+        known->prompt = render(inputs);
+        if (begins_as(*known, inputs)) {
+            return *known;
         }
     }
     common_chat_params params = common_chat_templates_apply(&templates_, inputs);
-    if (!params.generation_prompt.empty() && render(inputs) == params.prompt) {
+    if (render(inputs) == params.prompt) {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (known_.size() >= max_known) {
             known_.clear();

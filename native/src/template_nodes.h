@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "jinja/runtime.h"
 #include "template_limits.h"
+#include "template_quick.h"
 
 namespace causerie::guarded {
 
@@ -171,9 +173,28 @@ struct guarded_filter : filter_expression {
         }
         const func_args args = named.args(ctx, operand->execute(ctx));
         check_call(named.name, args);
-        value v = filter_expression(fixed(args.get_pos(0)), named.with(args)).execute_impl(ctx);
+        value v = is_val<value_string>(args.get_pos(0)) && !ctx.is_get_stats ? of_text(named, args) : nullptr;
+        if (!v) {
+            v = filter_expression(fixed(args.get_pos(0)), named.with(args)).execute_impl(ctx);
+        }
         spend_text(v);
         return v;
+    }
+
+  private:
+    static value of_text(const Named & named, const func_args & args) {
+        static const std::map<std::string, std::string> others = {
+            {"count", "length"}, {"d", "default"}, {"e", "escape"}, {"trim", "strip"}};
+        const auto other = others.find(named.name);
+        const value function = function_of(args.get_pos(0), other == others.end() ? named.name : other->second);
+        if (!function) {
+            return nullptr;
+        }
+        func_args rest(args.ctx);
+        for (size_t i = 1; i < args.count(); ++i) {
+            rest.push_back(args.get_pos(i));
+        }
+        return function->invoke(rest);
     }
 };
 
@@ -198,17 +219,19 @@ struct guarded_call : scoped<call_expression> {
     value execute_impl(context & ctx) const override {
         spend_steps(*scope);
         const func_args given = evaluated(args, ctx);
-        value called = callee->execute(ctx);
-        if (const auto * func = cast_val<value_func>(called)) {
-            if (func->arg0) {
-                func_args all(given);
-                all.push_front(func->arg0);
-                check_call(func->name, all);
-            } else if (global_builtins().count(func->name) != 0) {
-                check_call(func->name, given);
-            }
+        const value called = callee->execute(ctx);
+        const auto * func = cast_val<value_func>(called);
+        if (func == nullptr) {
+            throw std::runtime_error("Callee is not a function: got " + called->type());
         }
-        value v = call_expression(fixed(std::move(called)), constants(given, 0)).execute_impl(ctx);
+        if (func->arg0) {
+            func_args all(given);
+            all.push_front(func->arg0);
+            check_call(func->name, all);
+        } else if (global_builtins().count(func->name) != 0) {
+            check_call(func->name, given);
+        }
+        value v = func->invoke(given);
         spend_text(v);
         return v;
     }
@@ -225,114 +248,6 @@ struct guarded_call_block : scoped<call_statement, 3> {
             }
         }
         return scoped::execute_impl(ctx);
-    }
-};
-
-// The engine copies the table of all functions to look one up; here it is looked up in place.
-struct quick_identifier : identifier {
-    explicit quick_identifier(identifier && node) : identifier(std::move(node)) {}
-    value execute_impl(context & ctx) const override {
-        spend_steps(1);
-        value known = ctx.get_val(val);
-        if (known->is_undefined()) {
-            const auto found = global_builtins().find(val);
-            if (found != global_builtins().end()) {
-                return mk_val<value_func>(val, found->second);
-            }
-            return mk_val<value_undefined>(val);
-        }
-        if (ctx.is_get_stats) {
-            value_t::stats_t::mark_used(known);
-        }
-        spend_text(known);
-        return known;
-    }
-};
-
-struct guarded_member : member_expression {
-    explicit guarded_member(member_expression && node) : member_expression(std::move(node)) {}
-    value execute_impl(context & ctx) const override {
-        spend_steps(1);
-        if (!computed) {
-            value v = is_stmt<identifier>(property) && !ctx.is_get_stats ? named(ctx) : member_expression::execute_impl(ctx);
-            spend_text(v);
-            return v;
-        }
-        value of = object->execute(ctx);
-        statement_ptr at;
-        if (const auto * slice = cast_stmt<slice_expression>(property)) {
-            spend_bytes(times(items_of(of), sizeof(value)));
-            at = std::make_unique<slice_expression>(
-                index(slice->start_expr, ctx), index(slice->stop_expr, ctx), index(slice->step_expr, ctx));
-        } else {
-            value name = property->execute(ctx);
-            spend_whole(name);
-            at = fixed(std::move(name));
-        }
-        value v = member_expression(fixed(std::move(of)), std::move(at), true).execute_impl(ctx);
-        spend_text(v);
-        return v;
-    }
-
-  private:
-    // As the engine does it, without a copy of the table of functions.
-    value named(context & ctx) const {
-        value of = object->execute(ctx);
-        const std::string & name = cast_stmt<identifier>(property)->val;
-        const auto & functions = of->get_builtins();
-        if (const auto function = functions.find(name); function != functions.end()) {
-            return mk_val<value_func>(name, function->second, of);
-        }
-        value missing = mk_val<value_undefined>(is_val<value_undefined>(of) ? "object_property" : name);
-        if (!is_val<value_object>(of)) {
-            return missing;
-        }
-        value found = of->at(name, missing);
-        return found->is_undefined() ? missing : found;
-    }
-    static statement_ptr index(const statement_ptr & node, context & ctx) {
-        if (node == nullptr) {
-            return nullptr;
-        }
-        value v = node->execute(ctx);
-        check_index(v);
-        return fixed(std::move(v));
-    }
-};
-
-struct guarded_binary : binary_expression {
-    explicit guarded_binary(binary_expression && node) : binary_expression(std::move(node)) {}
-    value execute_impl(context & ctx) const override {
-        spend_steps(1);
-        if (op.value == "and" || op.value == "or") {
-            return binary_expression::execute_impl(ctx);
-        }
-        const value a = left->execute(ctx);
-        const value b = right->execute(ctx);
-        check(a, b);
-        value v = binary_expression(op, fixed(a), fixed(b)).execute_impl(ctx);
-        spend_text(v);
-        return v;
-    }
-
-  private:
-    void check(const value & a, const value & b) const {
-        const bool lists = is_val<value_array>(a) && is_val<value_array>(b);
-        if (op.value == "*") {
-            spend_bytes(repeated(a, b) + repeated(b, a));
-        } else if (op.value == "+" && lists) {
-            spend_bytes(times(items_of(a) + items_of(b), sizeof(value)));
-        } else if (op.value == "in" || op.value == "not in") {
-            spend_whole(a);
-            check_test("in", a, b);
-        } else {
-            spend_whole(a);
-            spend_whole(b);
-        }
-    }
-    static int64_t repeated(const value & text, const value & count) {
-        const bool repeats = is_val<value_string>(text) && is_val<value_int>(count) && count->as_int() > 0;
-        return repeats ? times(text_bytes(text) + 1, count->as_int()) : 0;
     }
 };
 

@@ -13,6 +13,7 @@
 #include "causerie.h"
 #include "causerie_callbacks.h"
 #include "guard.h"
+#include "template_test.h"
 #include "tiny_vocab.h"
 
 namespace {
@@ -447,7 +448,9 @@ static void a_server_that_is_not_there() {
     EXPECT(contains(causerie_error_message(), llama_supports_rpc() ? "connect" : "no RPC backend"));
 }
 
-int main() {
+// Any argument: compare more of what templates give, for some minutes.
+int main(int argc, char **) {
+    const bool thoroughly = argc > 1;
     causerie_init();
     causerie_init();
     exceptions_become_errors_of_the_thread();
@@ -461,6 +464,7 @@ int main() {
     grammars();
     many_threads_may_follow_one_grammar();
     templates();
+    EXPECT(templates_are_llama_cpps(CAUSERIE_TEMPLATES, thoroughly) > 200);
     replies();
     weights();
     devices();
