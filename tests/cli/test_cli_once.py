@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from conftest import Run
 
 SHORT = ("--temperature", "0", "--max-tokens", "8")
+# The prompt begins the thinking, so that a model which was never trained to think does, and does not end it.
+THINKS = """{% for m in messages %}<|im_start|>{{ m.role }}
+{% if m.reasoning_content %}<think>
+{{ m.reasoning_content }}
+</think>
+
+{% endif %}{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% if enable_thinking is defined and not enable_thinking %}
+</think>
+
+{% endif %}{% endif %}"""
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and pipes of POSIX")
 
 
@@ -51,6 +64,38 @@ def test_a_seed_repeats_an_answer(run: Run) -> None:
 def test_the_system_text_changes_the_answer(run: Run) -> None:
     plain = run("chat", "Who are you?", *SHORT).stdout
     assert run("chat", "Who are you?", "--system", "You are Bob, a pirate.", *SHORT).stdout != plain
+
+
+def test_a_template_of_ones_own(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mine.jinja"
+    file.write_text("<|im_start|>user\nName a colour.<|im_end|>\n<|im_start|>assistant\n", "utf-8")  # no question
+    answers = {run("chat", question, "--template", str(file), *SHORT).stdout for question in ("Why?", "Where?")}
+    assert len(answers) == 1
+    assert answers.pop().strip()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "cannot be read"), (b"\xff", "is not UTF-8"), (b"{% if %}", "mine.jinja")]
+)
+def test_a_template_that_cannot_be_used(run: Run, tmp_path: Path, content: bytes | None, message: str) -> None:
+    file = tmp_path / "mine.jinja"
+    if content is not None:
+        file.write_bytes(content)
+    result = run("chat", "Why?", "--template", str(file))
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_an_answer_may_think_so_long(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "thinks.jinja"
+    file.write_text(THINKS, "utf-8")
+    free, short = (
+        run("chat", "Is 7 prime?", "--template", str(file), "--temperature", "0", "--max-tokens", "24", *more).stdout
+        for more in ((), ("--thinking-budget", "2"))
+    )
+    assert short != free
+    assert short.startswith(free[:3])  # what it thought before the end was put in
 
 
 def test_an_argument_that_is_not_utf8_is_no_traceback(run: Run) -> None:

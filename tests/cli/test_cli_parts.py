@@ -41,6 +41,7 @@ ENTRIES = [
         ["chat", "--top-k", "-1"],
         ["chat", "--seed", "4294967295"],
         ["chat", "--max-tokens", "0"],
+        ["chat", "--thinking-budget", "-1"],
         ["chat", "--n-ctx", "1"],
         ["chat", "--threads", "0"],
         ["chat", "--overflow", "nonsense"],
@@ -74,9 +75,12 @@ def test_options_that_are_not_given_are_left_to_the_model() -> None:
     parse_args = build_parser().parse_args
     assert sampling(parse_args(["chat"])).given() == {"max_tokens": 1024}
     given = parse_args(
-        ["chat", "--temperature", "0", "--top-k", "0", "--top-p", "0.5", "--min-p", "0", "--max-tokens", "5"]
-    )
-    assert sampling(given).given() == {"temperature": 0.0, "top_k": 0, "top_p": 0.5, "min_p": 0.0, "max_tokens": 5}
+        ["chat", "--temperature", "0", "--top-k", "0", "--top-p", "0.5", "--min-p", "0", "--max-tokens", "5",
+         "--thinking-budget", "0"]
+    )  # fmt: skip
+    assert sampling(given).given() == {
+        "temperature": 0.0, "top_k": 0, "top_p": 0.5, "min_p": 0.0, "max_tokens": 5, "thinking_budget": 0,
+    }  # fmt: skip
 
 
 def test_what_the_sampler_refuses_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

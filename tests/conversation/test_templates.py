@@ -69,6 +69,59 @@ class TestOneOfOnesOwn:
             Engine(engine.model, n_ctx=256, template="{% if %}")
 
 
+class TestAFile:
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        path = tmp_path / "mine.jinja"
+        path.write_text("{{ bos_token }}" + PLAIN, "utf-8")
+        return path
+
+    def test_for_an_engine_and_for_a_conversation(self, engine: Engine, file: Path) -> None:
+        text = f"{engine.template.bos_token}user: x\nassistant:"
+        assert engine.conversation(template=file).render("x") == text
+        with Engine(engine.model, n_ctx=256, n_threads=1, template=file) as own:
+            assert own.conversation().render("x") == text
+            assert own.template.source == file.read_text("utf-8")
+        with ChatTemplate.from_file(str(file), bos_token="<b>") as template:
+            assert template.apply([{"role": "user", "content": "x"}]).text == "<b>user: x\nassistant:"
+
+    def test_is_read_when_it_is_given(self, engine: Engine, file: Path) -> None:
+        before = engine.conversation(template=file)
+        file.write_text("\ufeffß" + PLAIN, "utf-8")
+        assert engine.conversation(template=file).render("x") == "ßuser: x\nassistant:"
+        assert not before.render("x").startswith("ß")
+
+    def test_a_str_is_jinja_and_no_path(self, engine: Engine, file: Path) -> None:
+        assert engine.conversation(template=str(file)).render("x") == str(file)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (None, r"mine.jinja' cannot be read: No such file"),
+            (b"{{ 'a\xff' }}", r"mine.jinja' is not UTF-8: byte 5"),
+            (b"{% if %}", r"mine.jinja': .*"),
+            (b" \n", r"mine.jinja': .*empty"),
+        ],
+    )
+    def test_that_cannot_be_used_is_named(
+        self, engine: Engine, file: Path, content: bytes | None, message: str
+    ) -> None:
+        file.unlink()
+        if content is not None:
+            file.write_bytes(content)
+        for call in (
+            lambda: engine.conversation(template=file),
+            lambda: Engine(engine.model, n_ctx=256, template=file),
+            lambda: ChatTemplate.from_file(file),
+        ):
+            with pytest.raises(TemplateError, match=message):
+                call()
+
+    def test_a_folder_is_none(self, engine: Engine, tmp_path: Path) -> None:
+        with pytest.raises(TemplateError, match="cannot be read"):
+            engine.conversation(template=tmp_path)
+
+
 class TestOneThatRefuses:
     def test_raises_before_anything_changes(self, engine: Engine) -> None:
         with pytest.raises(TemplateError, match="no shouting"):

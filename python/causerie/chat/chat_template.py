@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from causerie.chat.messages import Message, as_messages
 from causerie.chat.parsing import ReplyParser, parse_reply
-from causerie.errors import UnsupportedError
+from causerie.errors import TemplateError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -112,6 +114,30 @@ class ChatTemplate:
         self = cls.__new__(cls)
         self._template = Template.from_model(model, name)
         return self
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], *, bos_token: str = "", eos_token: str = "") -> ChatTemplate:
+        """The template in a file of Jinja, UTF-8.
+
+        Args:
+            path: the file.
+            bos_token: as for `ChatTemplate`.
+            eos_token: as for `ChatTemplate`.
+
+        Raises:
+            TemplateError: the file cannot be read, is not UTF-8, or is not valid Jinja.
+        """
+        name = os.fspath(path)
+        try:
+            source = Path(path).read_bytes().decode("utf-8-sig")
+        except OSError as error:
+            raise TemplateError(f"the chat template {name!r} cannot be read: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise TemplateError(f"the chat template {name!r} is not UTF-8: byte {error.start}") from error
+        try:
+            return cls(source, bos_token=bos_token, eos_token=eos_token)
+        except TemplateError as error:
+            raise TemplateError(f"{name!r}: {error}") from error
 
     @property
     def source(self) -> str:

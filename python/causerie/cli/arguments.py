@@ -51,6 +51,7 @@ def _add_chat(commands: Any, common: argparse.ArgumentParser) -> None:
         help="an alias, a path to a GGUF file, or hf:owner/repo:filename (default: %(default)s)",
     )  # fmt: skip
     chat.add_argument("--system", "-s", metavar="TEXT", help="what the model is told before the conversation")
+    chat.add_argument("--template", metavar="FILE", help="a chat template in Jinja instead of the model's own")
     sampling = chat.add_argument_group("sampling", "Defaults: what the model's file recommends, else those shown.")
     sampling.add_argument("--temperature", type=_number(0), metavar="T", help="0 always takes the likeliest (0.8)")
     sampling.add_argument("--top-k", type=_integer(0), metavar="K", help="only the K likeliest tokens; 0: all (40)")
@@ -61,6 +62,10 @@ def _add_chat(commands: Any, common: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--max-tokens", type=_integer(1), default=1024, metavar="N", help="longest answer (default: %(default)s)"
     )
+    limits.add_argument(
+        "--thinking-budget", type=_integer(0), metavar="N",
+        help="most tokens to think, where the model's template has thinking (default: any number)",
+    )  # fmt: skip
     limits.add_argument(
         "--n-ctx", type=_integer(16), metavar="N",
         help="tokens the model remembers (default: what it was trained with, 4096 at most)",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from causerie.cli.app import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
     from causerie.chat.options import SamplingOptions
     from causerie.conversation import Conversation, Engine
@@ -61,7 +61,7 @@ def sampling(args: argparse.Namespace) -> SamplingOptions:
     """
     from causerie.chat.options import SamplingOptions
 
-    names = ("temperature", "top_k", "top_p", "min_p", "max_tokens")
+    names = ("temperature", "top_k", "top_p", "min_p", "max_tokens", "thinking_budget")
     return SamplingOptions.of({name: value for name in names if (value := getattr(args, name)) is not None})
 
 
@@ -93,6 +93,7 @@ def _open(args: argparse.Namespace, options: SamplingOptions, stack: ExitStack, 
             n_threads=args.threads,
             max_resident=1 if alone else None,
             sampling=options,
+            template=None if args.template is None else Path(args.template),
             **placement,
         )
     except CauserieError:

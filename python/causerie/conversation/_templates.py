@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,14 +13,12 @@ from causerie.engine import TokenEngine
 from causerie.errors import TemplateError
 
 if TYPE_CHECKING:
-    import os
-
     from causerie.llama.model import Model
 
 __all__ = ["KnowsTemplates", "TemplateLike"]
 
-TemplateLike: TypeAlias = ChatTemplate | TextTemplate | str
-"""A chat template, what writes messages as plain text, or Jinja."""
+TemplateLike: TypeAlias = "ChatTemplate | TextTemplate | str | os.PathLike[str]"
+"""A chat template, what writes messages as plain text, Jinja, or the path of a file of Jinja (not a str)."""
 
 
 class KnowsTemplates(TokenEngine):
@@ -56,6 +55,8 @@ class KnowsTemplates(TokenEngine):
         self.require_open()
         if isinstance(template, TextTemplate):
             template = PlainTemplate(template)
+        if isinstance(template, os.PathLike):  # each time anew: the file may have changed
+            template = self._from_file(template)
         key = template.source if isinstance(template, ChatTemplate) else template
         with self._encoders_lock:
             if key not in self._encoders:
@@ -75,6 +76,14 @@ class KnowsTemplates(TokenEngine):
                     "Engine(..., template=...) or engine.conversation(template=...)"
                 )
             return ChatTemplate.from_model(self.model)
+        if isinstance(template, os.PathLike):
+            return self._from_file(template)
+        return ChatTemplate(template, **self._tokens())
+
+    def _from_file(self, path: os.PathLike[str]) -> ChatTemplate:
+        return ChatTemplate.from_file(path, **self._tokens())
+
+    def _tokens(self) -> dict[str, str]:
         vocab = self.model.vocab
-        bos, eos = ("" if token is None else vocab.text(token) for token in (vocab.bos, vocab.eos))
-        return ChatTemplate(template, bos_token=bos, eos_token=eos)
+        texts = ("" if token is None else vocab.text(token) for token in (vocab.bos, vocab.eos))
+        return dict(zip(("bos_token", "eos_token"), texts, strict=True))

@@ -46,7 +46,8 @@ class Engine(KnowsTemplates):
     Args:
         model: an alias ("smollm2"), a path, "hf:owner/repo:file", or a loaded `llama.Model`.
         sampling: options for all conversations: `SamplingOptions`, or a mapping of their names.
-        template: a chat template in Jinja instead of the model's own, or a `TextTemplate` such as `RolePrefix`.
+        template: a chat template instead of the model's own: Jinja, a `pathlib.Path` to a file of it, or a
+            `TextTemplate` such as `RolePrefix`.
         isolate: keep the model in a helper process. If that ends (llama.cpp aborts, a driver fails, it is killed), the
             replies it was working on end with `HelperDiedError`, and the next one starts another helper.
         **options: as for `TokenEngine`: n_ctx, max_resident, n_threads, devices, n_gpu_layers, rpc, strict, ...
