@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from talking import CHARACTERS, HOT, Dictation, Oracle
+from talking import CHARACTERS, EXACT, HOT, Dictation, Oracle
 from tool_cases import OSLO, QWEN3, SHORT, called, hermes, shipped, weather
 
 import causerie
@@ -338,3 +338,22 @@ class TestWithConstraints:
             )
             assert reply.finish_reason == "stop"
             assert reply.parsed in {"yes", "no"}
+
+
+def test_in_a_process_of_its_own(engine: Engine, smollm2_path: Path) -> None:
+    cases = [{"thinking_budget": budget, "seed": budget} for budget in (0, 3, 9)]
+    with causerie.Engine(smollm2_path, isolate=True, n_ctx=1024, **EXACT) as isolated:
+        for case in cases:
+            here, there = (
+                talk(e, template=BEGUN).send("Is 7 prime?", **{**OPTIONS, **case}, logprobs=True)
+                for e in (engine, isolated)
+            )
+            assert (there.thinking, there.text) == (here.thinking, here.text)
+            assert [entry.forced for entry in there.logprobs or ()] == [entry.forced for entry in here.logprobs or ()]
+            assert any(entry.forced for entry in there.logprobs or ())
+        chat = talk(isolated, template=BEGUN)
+        cut_off = chat.send("Is 7 prime?", **{**OPTIONS, "max_tokens": 4})
+        assert not cut_off.text
+        whole = chat.resume(**{**OPTIONS, "thinking_budget": 0})
+        assert chat.messages[-1].thinking == cut_off.thinking
+        assert whole.text

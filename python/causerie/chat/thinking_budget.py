@@ -7,6 +7,7 @@ what is read as thinking.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from causerie.chat.utf8 import Utf8Assembler
@@ -14,11 +15,46 @@ from causerie.chat.utf8 import Utf8Assembler
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from causerie.chat.chat_template import Prompt
+    from causerie.llama.model import Model
     from causerie.llama.sampler import Section
 
-__all__ = ["ThinkingBudget"]
+__all__ = ["ThinkingBudget", "ThinkingLimit"]
 
 _MOST_WAITING = 3  # tokens that may complete a character
+
+
+@dataclass(frozen=True)
+class ThinkingLimit:
+    """What a `ThinkingBudget` is made of, in this process or another one.
+
+    Attributes:
+        budget: so many tokens, >= 0.
+        section: the marks.
+        closing: ids that are put in: what ends the thinking.
+        prompt: knows what is read as thinking.
+        before: ids of the reply that are there already.
+    """
+
+    budget: int
+    section: Section
+    closing: tuple[int, ...]
+    prompt: Prompt
+    before: tuple[int, ...] = ()
+
+    def make(self, model: Model) -> ThinkingBudget:
+        """What counts the tokens of one reply.
+
+        Args:
+            model: whose vocabulary it is.
+        """
+        made = ThinkingBudget(self.budget, self.section, self.closing, model.vocab.piece, self._reads_as_thinking)
+        made.hear(self.before)
+        return made
+
+    def _reads_as_thinking(self, begun: str) -> bool:
+        """Whether what follows this beginning of a reply is thinking."""
+        return self.prompt.parse(f"{begun}Hm.", partial=True).thinking.endswith("Hm.")
 
 
 class ThinkingBudget:

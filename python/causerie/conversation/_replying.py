@@ -224,12 +224,13 @@ class Replying:
             before=answering.before,
             follows=answering.encoded.follows,
         )  # fmt: skip
+        limit = answering.thinking_limit()
         candidate.generation = engine.generate(
             sequence, ids,
             chooser=chooser,
             max_tokens=options.max_tokens,
             sink=candidate,
-            forcing=answering.thinking_budget(),
+            forcing=None if limit is None else engine.forcing(limit),
         )  # fmt: skip
         undo.callback(engine.cancel, candidate.generation)
         return candidate

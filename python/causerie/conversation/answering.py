@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from causerie.chat.messages import Message
 from causerie.chat.reply_grammar import ReplyGrammar, answer_grammar, thinking_section, tools_grammar
 from causerie.chat.reply_reading import PlainReader, bytes_reader, is_plain, preserved_ids
 from causerie.chat.text_ids import text_ids
-from causerie.chat.thinking_budget import ThinkingBudget
+from causerie.chat.thinking_budget import ThinkingLimit
 from causerie.conversation.constraint import Constraint
 from causerie.errors import TemplateError, UnsupportedError
 
@@ -64,7 +64,7 @@ class Answering:
 
     def __post_init__(self) -> None:
         _ = self.grammar
-        self.thinking_budget()
+        self.thinking_limit()
 
     @cached_property
     def grammar(self) -> ReplyGrammar | None:
@@ -133,8 +133,8 @@ class Answering:
         """What the reader does not tell of a text that its constraint is on."""
         return self.begun.text if self.begun is not None and self._is_text else ""
 
-    def thinking_budget(self) -> ThinkingBudget | None:
-        """What ends the thinking of one candidate in time; None: nothing has to."""
+    def thinking_limit(self) -> ThinkingLimit | None:
+        """What ends the thinking of a candidate in time; None: nothing has to."""
         budget, prompt = self.options.thinking_budget, self.encoded.prompt
         if budget is None or self._is_text:
             return None
@@ -148,14 +148,10 @@ class Answering:
             )
         vocab = self.model.vocab
         closing = text_ids(vocab, prompt.thinking_end_tags[0], trusted=True, inside=True)
-        found = ThinkingBudget(budget, section, tuple(closing), vocab.piece, self._reads_as_thinking)
         ids, text = self.before
-        found.hear(ids or text_ids(vocab, text.decode("utf-8", "replace"), inside=True))
-        return found
-
-    def _reads_as_thinking(self, begun: str) -> bool:
-        """Whether what follows this beginning of a reply is thinking."""
-        return self.encoded.prompt.parse(f"{begun}Hm.", partial=True).thinking.endswith("Hm.")
+        before = ids or text_ids(vocab, text.decode("utf-8", "replace"), inside=True)
+        # Where a reply is read, its prompt does not matter: it need not go to another process.
+        return ThinkingLimit(budget, section, tuple(closing), replace(prompt, text="", grammar=""), tuple(before))
 
     @cached_property
     def preserved(self) -> frozenset[int]:

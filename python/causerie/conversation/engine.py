@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
     from causerie.chat.choosing import ChooserRecipe
     from causerie.chat.messages import Message
+    from causerie.chat.thinking_budget import ThinkingLimit
     from causerie.chat.tools import ToolLike
     from causerie.conversation.overflow import Overflow
     from causerie.conversation.saved_file import CacheUse
     from causerie.conversation.snapshot import Snapshot
     from causerie.conversation.transforms import HistoryTransform, InputTransform, OutputTransformLike
-    from causerie.engine import SequenceState
+    from causerie.engine import Forcing, SequenceState
     from causerie.llama.model import Model
     from causerie.llama.step import Chooser
 
@@ -91,6 +92,10 @@ class Engine(KnowsTemplates):
     def chooser(self, recipe: ChooserRecipe, ids: Sequence[int]) -> Chooser:
         """What `generate` is given to choose tokens behind a prompt, as `ChooserRecipe.make`; the caller owns it."""
         return recipe.make(self.model, ids)
+
+    def forcing(self, limit: ThinkingLimit) -> Forcing:
+        """What `generate` is given to end the thinking of a reply."""
+        return limit.make(self.model)
 
     def conversation(
         self,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from causerie.chat.choosing import ChooserRecipe
+    from causerie.chat.thinking_budget import ThinkingLimit
 
 __all__ = ["IsolatedEngine"]
 
@@ -33,3 +34,7 @@ class IsolatedEngine(Engine, IsolatedTokenEngine):
             raise UnsupportedError("a sampler written in Python cannot be called from another process: isolate=True")
         recipe.make(self.model, ids).close()
         return recipe
+
+    def forcing(self, limit: ThinkingLimit) -> Any:
+        """The limit itself: the helper makes of it what puts in tokens."""
+        return limit

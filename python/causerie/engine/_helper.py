@@ -151,13 +151,17 @@ class Helper:
             sequence = self._sequences[number] = self._engine.sequence(name)
         return sequence
 
-    def do_generate(self, number: int, sequence: int, name: str, ids: list[int], recipe: Any, most: int | None) -> None:
+    def do_generate(
+        self, number: int, sequence: int, name: str, ids: list[int], recipe: Any, most: int | None, limit: Any
+    ) -> None:
         """Start a generation; its tokens and its end are told."""
         try:
             place = self._sequence(sequence, name)
             chooser = None if recipe is None else recipe.make(self._engine.model, ids)
+            forcing = None if limit is None else limit.make(self._engine.model)
+            forward = _Forward(self._wire, number, place)
             generation = self._engine.generate(
-                place, ids, chooser=chooser, max_tokens=most, sink=_Forward(self._wire, number, place)
+                place, ids, chooser=chooser, max_tokens=most, sink=forward, forcing=forcing
             )
         except BaseException as error:  # noqa: BLE001 - it belongs to this generation
             self._wire.send("ended", number, "error", _portable(error), False)

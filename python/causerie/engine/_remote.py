@@ -189,7 +189,7 @@ class Remote:
         try:
             self._send(
                 "generate", generation.number, self.place(sequence), sequence.name, generation.target,
-                generation.chooser, generation.max_tokens,
+                generation.chooser, generation.max_tokens, generation.forcing,
             )  # fmt: skip
         except BaseException as error:
             self.fail(generation, error)

@@ -80,14 +80,13 @@ class IsolatedTokenEngine(TokenEngine):
         return self._remote.pid
 
     def generate(self, sequence: Sequence, prompt: Iterable[int], **options: Any) -> Generation:
-        """As `TokenEngine.generate`, with a recipe for `chooser`. Starts a new helper if the last one has died.
+        """As `TokenEngine.generate`, with recipes for `chooser` and `forcing`, which have a method `make`.
+
+        Starts a new helper if the last one has died.
 
         Raises:
-            UnsupportedError: an option cannot be sent to another process.
             Exception: as `TokenEngine.generate`, and as opening an engine.
         """
-        if options.get("forcing") is not None:
-            raise UnsupportedError("what puts in tokens, as a thinking_budget does, cannot be used with isolate=True")
         self._revive()
         return super().generate(sequence, prompt, **options)
 
