@@ -57,7 +57,7 @@ def write_recommending(path: Path) -> Path:
 
 
 EVERYTHING: dict[str, Any] = {
-    "max_tokens": 5, "thinking_budget": 7, "temperature": 0.5, "dynatemp_range": 0.1, "dynatemp_exponent": 1.5,
+    "max_tokens": 5, "thinking_budget": 7, "thinking_budget_message": "So:", "temperature": 0.5, "dynatemp_range": 0.1, "dynatemp_exponent": 1.5,
     "top_k": 3, "top_p": 0.5,
     "min_p": 0.1, "typical_p": 0.9, "top_n_sigma": 1.0, "xtc_probability": 0.5, "xtc_threshold": 0.2,
     "dry_multiplier": 0.8, "dry_base": 2.0, "dry_allowed_length": 3, "dry_penalty_last_n": 100,

@@ -357,3 +357,44 @@ def test_in_a_process_of_its_own(engine: Engine, smollm2_path: Path) -> None:
         whole = chat.resume(**{**OPTIONS, "thinking_budget": 0})
         assert chat.messages[-1].thinking == cut_off.thinking
         assert whole.text
+
+
+class TestAMessage:
+    MESSAGE = "\nThat is enough 🦙.\n"
+
+    @pytest.mark.parametrize("budget", [0, 1, 4])
+    def test_is_the_last_thought(self, engine: Engine, budget: int) -> None:
+        chat = talk(engine, template=BEGUN)
+        sampler = cut(engine, THOUGHT, budget, opening="")
+        reply = said(chat, sampler, thinking_budget=budget, thinking_budget_message=self.MESSAGE, logprobs=True)
+        thought = engine.model.vocab.detokenize(ids_of(engine, THOUGHT)[:budget])
+        assert reply.thinking == (thought + self.MESSAGE).strip()
+        assert reply.text == ANSWER.strip()
+        forced = [entry.id for entry in reply.logprobs or () if entry.forced]
+        assert forced == ids_of(engine, self.MESSAGE) + ids_of(engine, "</think>")
+        assert chat.messages[-1].thinking == reply.thinking
+
+    def test_is_not_said_by_who_ends_in_time(self, engine: Engine) -> None:
+        whole = dictated(engine, "Cold.</think>", ANSWER)
+        reply = said(talk(engine, template=BEGUN), whole, thinking_budget=50, thinking_budget_message="Enough.")
+        assert (reply.thinking, reply.text) == ("Cold.", ANSWER.strip())
+
+    def test_that_was_cut_off_is_completed(self, engine: Engine) -> None:
+        message = ids_of(engine, self.MESSAGE)
+        options: dict[str, Any] = {"thinking_budget": 2, "thinking_budget_message": self.MESSAGE}
+        chat = talk(engine, template=BEGUN)
+        said(chat, cut(engine, THOUGHT, 2, opening=""), max_tokens=2 + len(message) - 1, **options)
+        assert chat.messages[-1].thinking
+        reply = chat.resume(temperature=0, samplers=dictated(engine, ANSWER), max_tokens=100, **options)
+        thought = engine.model.vocab.detokenize(ids_of(engine, THOUGHT)[:2])
+        assert chat.messages[-1].thinking == (thought + self.MESSAGE).strip()
+        assert reply.text == ANSWER.strip()
+
+    def test_cannot_hold_a_mark(self, engine: Engine) -> None:
+        chat = talk(engine)
+        for wrong in ("So. </think> Yes.", "<think>"):
+            with pytest.raises(ValueError, match="mark"):
+                chat.send("x", thinking_budget=3, thinking_budget_message=wrong)
+        with pytest.raises(TypeError):
+            chat.send("x", thinking_budget_message=3)
+        assert chat.messages == ()

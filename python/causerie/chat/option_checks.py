@@ -150,7 +150,7 @@ def _functions(name: str, value: Any) -> tuple[Callable[..., Any], ...]:
     return functions
 
 
-def _grammar(name: str, value: Any) -> str:
+def _text(name: str, value: Any) -> str:
     return checked_text(value, name)
 
 
@@ -174,6 +174,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
     {
         "max_tokens": _max_tokens,
         "thinking_budget": _counted(-1),
+        "thinking_budget_message": _text,
         "temperature": _temperature,
         "dynatemp_range": _rate,
         "dynatemp_exponent": _rate,
@@ -202,7 +203,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "stop": _stop,
         "logit_bias": _bias_map,
         "logprobs": _logprobs,
-        "grammar": _grammar,
+        "grammar": _text,
         "samplers": _functions,
         "n": _counted(1, _MOST_CANDIDATES),
     }

@@ -36,6 +36,7 @@ class SamplingOptions:
         max_tokens: most tokens to generate, >= 1; -1: no limit of its own, also where one would be inherited.
         thinking_budget: most tokens to think, where the model's template has thinking; then its end is put in. 0: none;
             -1: no limit of its own, also where one would be inherited.
+        thinking_budget_message: what is put in before that end, as the model's last thought; "": nothing.
         temperature: divides the logits, >= 0; 0: the likeliest token, always (dynatemp, mirostat and adaptive_* then
             have no say); 1: no change.
         dynatemp_range: half the width of the range in which the temperature follows the entropy, 0..1e6; 0: none.
@@ -81,6 +82,7 @@ class SamplingOptions:
 
     max_tokens: int | None = None
     thinking_budget: int | None = None
+    thinking_budget_message: str | None = None
     temperature: float | None = None
     dynatemp_range: float | None = None
     dynatemp_exponent: float | None = None
@@ -151,7 +153,8 @@ class SamplingOptions:
 
 
 DEFAULTS = SamplingOptions(
-    temperature=0.8, dynatemp_range=0.0, dynatemp_exponent=1.0, top_k=40, top_p=0.95, min_p=0.05, typical_p=1.0,
+    thinking_budget_message="", temperature=0.8, dynatemp_range=0.0, dynatemp_exponent=1.0, top_k=40, top_p=0.95,
+    min_p=0.05, typical_p=1.0,
     top_n_sigma=-1.0, xtc_probability=0.0, xtc_threshold=0.1, dry_multiplier=0.0, dry_base=1.75, dry_allowed_length=2,
     dry_penalty_last_n=64, dry_sequence_breakers=("\n", ":", '"', "*"), mirostat=0, mirostat_tau=5.0, mirostat_eta=0.1,
     adaptive_target=-1.0, adaptive_decay=0.9, repeat_penalty=1.0, repeat_last_n=64, frequency_penalty=0.0,

@@ -34,6 +34,7 @@ class ThinkingLimit:
         closing: ids that are put in: what ends the thinking.
         prompt: knows what is read as thinking.
         before: ids of the reply that are there already.
+        message: ids that are put in before the mark, as a last thought.
     """
 
     budget: int
@@ -41,6 +42,7 @@ class ThinkingLimit:
     closing: tuple[int, ...]
     prompt: Prompt
     before: tuple[int, ...] = ()
+    message: tuple[int, ...] = ()
 
     def make(self, model: Model) -> ThinkingBudget:
         """What counts the tokens of one reply.
@@ -48,7 +50,9 @@ class ThinkingLimit:
         Args:
             model: whose vocabulary it is.
         """
-        made = ThinkingBudget(self.budget, self.section, self.closing, model.vocab.piece, self._reads_as_thinking)
+        made = ThinkingBudget(
+            self.budget, self.section, self.closing, model.vocab.piece, self._reads_as_thinking, self.message
+        )
         made.hear(self.before)
         return made
 
@@ -66,6 +70,7 @@ class ThinkingBudget:
         closing: ids that say the mark which ends the thinking.
         piece: the bytes of a token, those of control tokens too.
         is_thinking: whether what comes behind this beginning of a reply is thinking.
+        message: ids that come before the mark, unless it has begun.
     """
 
     def __init__(
@@ -75,11 +80,14 @@ class ThinkingBudget:
         closing: tuple[int, ...],
         piece: Callable[[int], bytes],
         is_thinking: Callable[[str], bool],
+        message: tuple[int, ...] = (),
     ) -> None:
         self._left = budget
         self._opening = section.opening.encode()
         self._closings = tuple(text.encode() for text in section.closings)
         self._closing = closing
+        self._last_words = (*message, *closing)
+        self._longest = max(len(b"".join(map(piece, self._last_words))), *map(len, (self._opening, *self._closings)))
         self._piece = piece
         self._is_thinking = is_thinking
         self._said: list[bytes] = []
@@ -120,8 +128,7 @@ class ThinkingBudget:
             passed = True
         if self._inside and not passed:
             self._left -= 1
-        longest = max(map(len, self._marks))
-        self._tail = self._tail[-longest:]
+        self._tail = self._tail[-self._longest :]
 
     @property
     def _marks(self) -> tuple[bytes, ...]:
@@ -152,18 +159,19 @@ class ThinkingBudget:
         if self._waited < _MOST_WAITING and _is_unfinished(self._tail):
             self._waited += 1
             return ()
-        ids = self._closing[self._begun() :]
+        ids = self._rest()
         self._said.extend(map(self._piece, ids))
         self._inside, self._tail = False, b""
         return ids
 
-    def _begun(self) -> int:
-        """How many ids of the mark are there already."""
-        pieces = [self._piece(token) for token in self._closing]
-        for count in range(len(pieces) - 1, 0, -1):
-            if self._tail.endswith(b"".join(pieces[:count])):
-                return count
-        return 0
+    def _rest(self) -> tuple[int, ...]:
+        """What is not there yet of the message and the mark, or of the mark."""
+        for ids in (self._last_words, self._closing):
+            pieces = [self._piece(token) for token in ids]
+            for count in range(len(pieces) - 1, 0, -1):
+                if self._tail.endswith(b"".join(pieces[:count])):
+                    return ids[count:]
+        return self._last_words
 
 
 def _is_unfinished(tail: bytes) -> bool:

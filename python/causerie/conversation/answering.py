@@ -147,11 +147,17 @@ class Answering:
                 "thinking_budget out, or give another template"
             )
         vocab = self.model.vocab
+        message = self.options.thinking_budget_message or ""
+        if any(mark and mark in message for mark in (section.opening, *section.closings)):
+            raise ValueError("a thinking_budget_message cannot hold a mark that begins or ends the thinking")
         closing = text_ids(vocab, prompt.thinking_end_tags[0], trusted=True, inside=True)
         ids, text = self.before
         before = ids or text_ids(vocab, text.decode("utf-8", "replace"), inside=True)
         # Where a reply is read, its prompt does not matter: it need not go to another process.
-        return ThinkingLimit(budget, section, tuple(closing), replace(prompt, text="", grammar=""), tuple(before))
+        return ThinkingLimit(
+            budget, section, tuple(closing), replace(prompt, text="", grammar=""), tuple(before),
+            tuple(text_ids(vocab, message, inside=True)),
+        )  # fmt: skip
 
     @cached_property
     def preserved(self) -> frozenset[int]:
