@@ -13,7 +13,7 @@ SOURCES := $(wildcard pyproject.toml CMakeLists.txt README.md LICENSE cmake/* ve
 .SUFFIXES:
 .DEFAULT_GOAL := help
 .PHONY: help venv provision build install chat test lint types unit test-archs test-constraints tools sanitize bench \
-	bench-unit bench-tools sdist wheel clean FORCE
+	bench-unit bench-tools sdist wheel wheel-native test-wheel clean FORCE
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -73,8 +73,18 @@ bench-tools: .venv/bench-tools ## llama-server too, which only benchmarks need
 sdist: .venv/made .venv/settings ## a source distribution in dist/
 	.venv/bin/python -m build --sdist --no-isolation
 
-wheel: .venv/made .venv/settings ## a wheel in dist/, compiled for this machine
+wheel: .venv/wheel-tools .venv/settings ## a portable wheel in dist/, with the CPU backend for every generation of processors
+	@rm -rf build/wheel
+	CAUSERIE_PORTABLE=1 .venv/bin/python -m build --wheel --no-isolation --outdir build/wheel
+	@if [ "$$(uname)" = Linux ]; then set -x; PATH=$$PWD/.venv/bin:$$PATH .venv/bin/auditwheel repair --wheel-dir dist build/wheel/*.whl; \
+		else mkdir -p dist && mv build/wheel/*.whl dist; fi
+	.venv/bin/abi3audit --strict --report "$$(ls -t dist/*.whl | head -1)"
+
+wheel-native: .venv/made .venv/settings ## a wheel in dist/, compiled for this machine alone
 	.venv/bin/python -m build --wheel --no-isolation
+
+test-wheel: .venv/tools ## the tests of a portable wheel; WHEEL=dist/causerie-....whl, the newest one otherwise
+	CAUSERIE_WHEEL="$(or $(WHEEL),$(shell ls -t dist/*manylinux*.whl 2>/dev/null | head -1))" .venv/bin/python -m pytest tests/wheel
 
 clean: ## remove all that was made, except vendor/llama.cpp and the download cache
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
@@ -87,6 +97,11 @@ clean: ## remove all that was made, except vendor/llama.cpp and the download cac
 	@$(PYTHON) -m venv .venv
 	@.venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > .venv/build-requirements.txt
 	@$(PIP) install --quiet --requirement .venv/build-requirements.txt build cmake ninja
+	@touch $@
+
+.venv/wheel-tools: .venv/made pyproject.toml
+	@.venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["wheel"], sep="\n")' > .venv/wheel-requirements.txt
+	@$(PIP) install --quiet --requirement .venv/wheel-requirements.txt
 	@touch $@
 
 # What no file's date shows: the pin of llama.cpp and the options for CMake. Unchanged text keeps its date.
@@ -106,7 +121,7 @@ clean: ## remove all that was made, except vendor/llama.cpp and the download cac
 # llama.cpp's programs are further targets of the package's build folder: its libraries are compiled once.
 .venv/tools: .venv/installed
 	@echo "Building llama.cpp's programs for the tests"
-	@.venv/bin/python -c 'import glob; print("BUILD_DIR=" + glob.glob("build/*/CMakeCache.txt")[0].rpartition("/")[0])' > .venv/paths
+	@.venv/bin/python -c 'import glob; print("BUILD_DIR=" + glob.glob("build/cp*/CMakeCache.txt")[0].rpartition("/")[0])' > .venv/paths
 	@. .venv/paths && .venv/bin/cmake -DCAUSERIE_BUILD_TOOLS=ON "$$BUILD_DIR" > .venv/tools.log
 	@. .venv/paths && .venv/bin/cmake --build "$$BUILD_DIR" --target llama-bench llama-batched-bench llama-completion test-llama-archs
 	@touch $@

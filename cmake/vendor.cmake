@@ -52,6 +52,13 @@ if (NOT MSVC)
     endforeach()
 endif()
 
+if (GGML_BACKEND_DL)
+    set_property(
+        SOURCE "${LLAMA_DIR}/src/llama.cpp" DIRECTORY "${LLAMA_DIR}/src"
+        APPEND PROPERTY COMPILE_OPTIONS
+        "$<IF:$<CXX_COMPILER_ID:MSVC>,/FI,-include>" "${CMAKE_CURRENT_SOURCE_DIR}/native/no_search.h")
+endif()
+
 # The shim looks at a model's tensors, for which llama.h has no function (native/src/weights.cpp).
 set_target_properties(llama PROPERTIES WINDOWS_EXPORT_ALL_SYMBOLS ON)
 
@@ -80,6 +87,8 @@ if (APPLE)
 else()
     set(origin "$ORIGIN")
 endif()
+set(PLUGIN_COMMIT "${CMAKE_CURRENT_BINARY_DIR}/plugin_commit.c")
+configure_file(native/plugin_commit.c.in "${PLUGIN_COMMIT}" @ONLY)
 foreach (target IN LISTS LLAMA_LIBRARIES)
     # Version suffixes are symbolic links, which wheels cannot hold.
     set_property(TARGET ${target} PROPERTY VERSION)
@@ -89,6 +98,8 @@ foreach (target IN LISTS LLAMA_LIBRARIES)
     if (type STREQUAL "SHARED_LIBRARY")
         # A name of our own: the loader takes a library that another package has loaded under the same soname for ours.
         set_target_properties(${target} PROPERTIES OUTPUT_NAME "causerie-${target}")
+    else()
+        target_sources(${target} PRIVATE "${PLUGIN_COMMIT}")
     endif()
     if (UNIX AND NOT APPLE)
         # Calls within a library stay in it. Otherwise llama.cpp's core runs the copies of templates that llama-common

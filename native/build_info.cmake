@@ -1,15 +1,20 @@
 # Facts of this build as one JSON text, compiled into the module (causerie_build_info).
 
 set(backends "")
+set(cpu_variants "")
 foreach (target IN LISTS LLAMA_LIBRARIES)
     if (target MATCHES "^ggml-(.+)$" AND NOT target STREQUAL "ggml-base")
         string(REGEX REPLACE "^ggml-" "" backend "${target}")
-        string(REGEX REPLACE "^cpu-.*" "cpu" backend "${backend}")
+        if (backend MATCHES "^cpu-(.+)$")
+            list(APPEND cpu_variants "\"${CMAKE_MATCH_1}\"")
+            set(backend "cpu")
+        endif()
         list(APPEND backends "\"${backend}\"")
     endif()
 endforeach()
 list(REMOVE_DUPLICATES backends)
 list(JOIN backends ", " backends)
+list(JOIN cpu_variants ", " cpu_variants)
 
 set(flags "")
 get_cmake_property(cache_names CACHE_VARIABLES)

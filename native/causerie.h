@@ -43,10 +43,18 @@ bool causerie_log_read(char * text, size_t size, int * level);
 /* Records that were overwritten before anybody read them, since the start. */
 uint64_t causerie_log_dropped(void);
 
-/* JSON: version, llama_commit, compiler, build_type, system, backends, flags. */
+/* JSON: version, llama_commit, compiler, build_type, system, backends, cpu_variants, flags. */
 const char * causerie_build_info(void);
 /* llama.cpp's own version. */
 const char * causerie_llama_version(void);
+
+/* ---- plugins: backends that are libraries of their own (GGML_BACKEND_DL) ---- */
+
+/* How well the plugin at a path suits this machine, among those of its kind (ggml_backend_score): 0: not at all, 1: where
+ * it does not tell. -1 on error: it cannot be loaded, or is not of this llama.cpp. Leaves nothing loaded. */
+int32_t causerie_plugin_score(const char * path);
+/* The commit of llama.cpp: of the shim here, and of a plugin there. */
+const char * causerie_plugin_commit(void);
 
 /* ---- cancel: one atomic per context, read by llama.cpp's abort callback ---- */
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from causerie.llama import Plugin
     from causerie.llama.device import Device
 
 __all__ = ["BuildInfo", "Diagnosis", "build_info", "doctor"]
@@ -29,13 +30,16 @@ BACKENDS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """Facts fixed when causerie was compiled.
+    """What causerie was compiled with, and for which processors what of it runs was compiled.
 
     Attributes:
         version: causerie's version.
         llama_commit: llama.cpp's commit, 40 hex digits.
         llama_version: llama.cpp's own version.
         backends: ggml backends that were compiled, for example ("cpu", "cuda").
+        cpu_variants: the kinds of processors for each of which the CPU backend was compiled, for example ("x64",
+            "haswell"); empty where it was compiled once, into the libraries themselves.
+        cpu_variant: which of them is used on this machine; None where there is no choice, or none can be used.
         flags: llama.cpp's and ggml's CMake options.
         compiler: name and version of the C++ compiler.
         build_type: CMake's build type.
@@ -46,6 +50,8 @@ class BuildInfo:
     llama_commit: str
     llama_version: str
     backends: tuple[str, ...]
+    cpu_variants: tuple[str, ...]
+    cpu_variant: str | None
     flags: Mapping[str, str]
     compiler: str
     build_type: str
@@ -53,15 +59,18 @@ class BuildInfo:
 
 
 def build_info() -> BuildInfo:
-    """Facts fixed when causerie was compiled."""
-    from causerie.llama import ffi, lib
+    """What causerie was compiled with, and which variant for processors is used."""
+    from causerie.llama import ffi, lib, plugins
 
+    variants = [p.variant for p in plugins() if p.backend == "cpu" and p.used and p.variant]
     facts = json.loads(ffi.string(lib.causerie_build_info()).decode())
     return BuildInfo(
         version=facts["version"],
         llama_commit=facts["llama_commit"],
         llama_version=ffi.string(lib.causerie_llama_version()).decode(),
         backends=tuple(facts["backends"]),
+        cpu_variants=tuple(facts["cpu_variants"]),
+        cpu_variant=variants[0] if variants else None,
         flags=facts["flags"],
         compiler=facts["compiler"],
         build_type=facts["build_type"],
@@ -82,6 +91,7 @@ class Diagnosis:
         threads: how many compute where nobody chooses.
         threads_reason: why so many.
         memory_available: bytes that can be allocated now, None if the system does not tell.
+        plugins: backends in libraries of their own: those that were found, and what is wrong with them.
         missing: backend -> what to do to have it.
     """
 
@@ -93,6 +103,7 @@ class Diagnosis:
     threads: int
     threads_reason: str
     memory_available: int | None
+    plugins: tuple[Plugin, ...]
     missing: Mapping[str, str]
 
 
@@ -105,14 +116,23 @@ def _cpu_features() -> tuple[str, ...]:
     return tuple(name.strip() for name, _, value in fields if value.strip() == "1")
 
 
-def _missing(build: BuildInfo, devices: tuple[Device, ...]) -> dict[str, str]:
+def _missing(build: BuildInfo, devices: tuple[Device, ...], plugins: tuple[Plugin, ...]) -> dict[str, str]:
     found = {d.backend.lower() for d in devices}
+    loaded = {p.backend for p in plugins if p.used}
+    problems = {p.backend: p.problem for p in plugins if p.problem and p.backend not in loaded}
     advice = {}
+    if "cpu" not in found:
+        reason = problems.get("cpu", "no plugin for it was found")
+        advice["cpu"] = f"{reason}; nothing can be computed: pip install --force-reinstall causerie"
     for name, (option, needs) in BACKENDS.items():
         if name == "metal" and sys.platform != "darwin":
             continue
-        if name not in build.backends:
+        if name in problems:
+            advice[name] = f"its plugin cannot be used: {problems[name]} (needs {needs})"
+        elif name not in loaded and name not in build.backends:
             advice[name] = f"not compiled: pip install . -C cmake.define.{option}=ON (needs {needs})"
+        elif name not in loaded and build.flags.get("GGML_BACKEND_DL") == "ON":
+            advice[name] = "its plugin is not there any more: pip install --force-reinstall causerie"
         elif name not in found and name != "rpc":
             advice[name] = f"compiled, but no device was found: needs {needs}"
     return advice
@@ -120,7 +140,7 @@ def _missing(build: BuildInfo, devices: tuple[Device, ...]) -> dict[str, str]:
 
 def doctor() -> Diagnosis:
     """What this installation can use on this machine, and what to do about what is missing."""
-    from causerie.llama import available_memory, devices
+    from causerie.llama import available_memory, devices, plugins
     from causerie.llama.processors import processors
 
     build = build_info()
@@ -135,5 +155,6 @@ def doctor() -> Diagnosis:
         threads=usable.threads,
         threads_reason=usable.reason,
         memory_available=available_memory(),
-        missing=_missing(build, found),
+        plugins=plugins(),
+        missing=_missing(build, found, plugins()),
     )

@@ -448,6 +448,12 @@ static void a_server_that_is_not_there() {
     EXPECT(contains(causerie_error_message(), llama_supports_rpc() ? "connect" : "no RPC backend"));
 }
 
+static void plugins() {
+    EXPECT(causerie_plugin_score("no such file") == -1);
+    EXPECT(contains(causerie_error_message(), "no such file"));
+    EXPECT(std::strlen(causerie_plugin_commit()) == 40 && contains(causerie_build_info(), causerie_plugin_commit()));
+}
+
 // Any argument: compare more of what templates give, for some minutes.
 int main(int argc, char **) {
     const bool thoroughly = argc > 1;
@@ -470,6 +476,7 @@ int main(int argc, char **) {
     devices();
     fitting_gives_the_log_back();
     a_server_that_is_not_there();
+    plugins();
     EXPECT(contains(causerie_build_info(), "llama_commit"));
     std::printf("shim: %d expectations hold\n", expectations.load());
     return 0;

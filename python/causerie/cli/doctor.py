@@ -64,6 +64,8 @@ def _facts(found: Diagnosis) -> dict[str, Any]:
         "build_system": build.system,
         "flags": dict(build.flags),
         "backends": list(build.backends),
+        "cpu_variants": list(build.cpu_variants),
+        "cpu_variant": build.cpu_variant,
         "devices": [
             {
                 "name": device.name,
@@ -79,6 +81,7 @@ def _facts(found: Diagnosis) -> dict[str, Any]:
         "threads": found.threads,
         "threads_reason": found.threads_reason,
         "memory_available": found.memory_available,
+        "plugins": [{**vars(plugin), "path": str(plugin.path)} for plugin in found.plugins],
         "missing": dict(found.missing),
         "python": found.python,
         "platform": found.platform,
@@ -110,6 +113,8 @@ def _lines(found: Diagnosis) -> Iterator[str]:
     yield from _wrapped("flags", " ".join(_flags(build.flags)))
     yield f"backends   {', '.join(build.backends)}"
     yield from _wrapped("threads", f"{found.threads}: {found.threads_reason}")
+    if build.cpu_variants:
+        yield from _wrapped("variant", f"{build.cpu_variant or 'none'}, of {' '.join(build.cpu_variants)}")
     yield from _wrapped("cpu", " ".join(found.cpu_features) or "no special instructions")
     memory = "unknown" if found.memory_available is None else f"{size(found.memory_available)} free"
     yield f"memory     {memory}"
@@ -119,6 +124,11 @@ def _lines(found: Diagnosis) -> Iterator[str]:
         yield f"  {device.name:<10} {device.kind}: {device.description} ({device.backend}{room})"
     if not found.devices:
         yield "  none"
+    told = [plugin for plugin in found.plugins if plugin.used or plugin.problem]
+    if told:
+        yield "plugins"
+        for plugin in told:
+            yield f"  {plugin.backend:<10} {plugin.path}{': not used: ' if plugin.problem else ''}{plugin.problem}"
     if found.missing:
         yield "not usable here"
         for name, advice in found.missing.items():

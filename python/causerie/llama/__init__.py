@@ -12,8 +12,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from causerie.llama._lib import ffi, lib
+from causerie.llama._lib import ffi, lib, plugins
 from causerie.llama._memory_check import available_memory
+from causerie.llama._plugins import Plugin
 from causerie.llama.batch import Batch
 from causerie.llama.context import Context, ContextPerf
 from causerie.llama.device import Device, buffer_types, devices
@@ -47,6 +48,7 @@ __all__ = [
     "LoraAdapter",
     "Memory",
     "Model",
+    "Plugin",
     "QuantizeOptions",
     "QuantizeReport",
     "Sampler",
@@ -65,6 +67,7 @@ __all__ = [
     "find_devices",
     "fit",
     "lib",
+    "plugins",
     "quantize",
     "rpc_devices",
     "rpc_serve",

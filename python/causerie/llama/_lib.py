@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from causerie.llama._plugins import Plugin
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 
@@ -23,7 +25,7 @@ if sys.platform == "win32":
 
 from causerie._native import ffi, lib  # noqa: E402
 
-__all__ = ["LIBRARY_DIR", "drain_log", "ffi", "lib", "log_observers", "logger", "path_bytes"]
+__all__ = ["LIBRARY_DIR", "drain_log", "ffi", "lib", "log_observers", "logger", "path_bytes", "plugins"]
 
 LIBRARY_DIR = PACKAGE_DIR / "lib"
 
@@ -77,12 +79,26 @@ def path_bytes(path: str | os.PathLike[str]) -> bytes:
     return raw
 
 
+def _places() -> Iterator[Path]:
+    """Where plugins are looked for: where the user says, then among our own libraries if backends are plugins."""
+    for place in os.environ.get("CAUSERIE_BACKEND_PATH", "").split(os.pathsep):
+        if place:  # an empty one would be the current folder
+            yield Path(place).absolute()
+    if b'"GGML_BACKEND_DL": "ON"' in ffi.string(lib.causerie_build_info()):
+        yield LIBRARY_DIR
+
+
+# It takes the bindings from here, as all others do.
+from causerie.llama._plugins import load_plugins  # noqa: E402
+
 lib.causerie_init()
-if b'"GGML_BACKEND_DL": "ON"' in ffi.string(lib.causerie_build_info()):  # backends are plugins beside our libraries
-    lib.ggml_backend_load_all_from_path(path_bytes(LIBRARY_DIR))
-    for _place in filter(None, os.environ.get("CAUSERIE_BACKEND_PATH", "").split(os.pathsep)):
-        if Path(_place).is_dir():  # the best plugin of each kind there
-            lib.ggml_backend_load_all_from_path(path_bytes(_place))
-        else:
-            lib.ggml_backend_load(path_bytes(_place))
+_plugins = load_plugins(_places())
+for _plugin in _plugins:
+    if _plugin.problem:
+        logger.warning("the backend in %s is not used: %s", _plugin.path, _plugin.problem)
 drain_log()
+
+
+def plugins() -> tuple[Plugin, ...]:
+    """Backends that are libraries of their own, as they were found at import; those of the CPU last."""
+    return _plugins

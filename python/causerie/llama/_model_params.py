@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.llama._lib import ffi, lib
 from causerie.llama._params import choice, set_devices, set_overrides, uint
+from causerie.llama.device import require_cpu
 from causerie.llama.placement import chosen_devices
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ def build(
 
     Raises:
         ValueError: an option is out of range or unknown.
-        DeviceError, UnsupportedError: as `rpc_devices`.
+        DeviceError, UnsupportedError: as `rpc_devices` and `require_cpu`.
     """
+    if not vocab_only:
+        require_cpu()
     params = ffi.new("struct llama_model_params *", lib.llama_model_default_params())
     params.n_gpu_layers = uint("n_gpu_layers", n_gpu_layers, -1, _INT32_MAX)
     params.split_mode = choice("split_mode", split_mode, _SPLIT_MODES)

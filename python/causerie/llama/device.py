@@ -6,11 +6,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from causerie.errors import CauserieError
+from causerie.errors import CauserieError, DeviceError
 from causerie.llama._errors import check
-from causerie.llama._lib import ffi, lib
+from causerie.llama._lib import ffi, lib, plugins
 
-__all__ = ["Device", "buffer_type", "buffer_types", "default_devices", "describe", "devices", "find_device"]
+__all__ = [
+    "Device",
+    "buffer_type",
+    "buffer_types",
+    "default_devices",
+    "describe",
+    "devices",
+    "find_device",
+    "require_cpu",
+]
 
 _KINDS = {
     lib.GGML_BACKEND_DEVICE_TYPE_CPU: "cpu",
@@ -91,6 +100,18 @@ def find_device(name: str) -> Device:
         if pointer != ffi.NULL:
             return describe(pointer)
     raise ValueError(f"no device named {name!r}; found: {', '.join(d.name for d in devices()) or 'none'}")
+
+
+def require_cpu() -> None:
+    """llama.cpp needs the CPU's backend for every model, also where all layers are elsewhere.
+
+    Raises:
+        DeviceError: there is none, as its plugins are missing or cannot be used here.
+    """
+    if lib.ggml_backend_dev_by_type(lib.GGML_BACKEND_DEVICE_TYPE_CPU) == ffi.NULL:
+        problems = [p.problem for p in plugins() if p.backend == "cpu" and p.problem]
+        reason = problems[0] if problems else "no plugin for it was found"
+        raise DeviceError(f"there is no CPU backend: {reason}; `causerie doctor` tells more", device="CPU")
 
 
 def buffer_types() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from causerie.errors import DeviceError, UnsupportedError
 from causerie.llama._lib import drain_log, ffi, lib, path_bytes
-from causerie.llama.device import describe, devices
+from causerie.llama.device import describe, devices, require_cpu
 
 if TYPE_CHECKING:
     import os
@@ -84,11 +84,13 @@ def rpc_serve(
 
     Raises:
         UnsupportedError: this build has no RPC backend.
-        DeviceError: the port cannot be used, or the server stopped.
+        DeviceError: the port cannot be used, the server stopped, or there is no device.
         ValueError: that is no endpoint.
     """
     where = _checked(endpoint)
     pointers = [device._pointer for device in devices or served_devices()]
+    if not pointers:
+        require_cpu()
     folder: Any = ffi.NULL if cache_dir is None else path_bytes(cache_dir)
     lib.causerie_rpc_serve(where, folder, n_threads, ffi.new("ggml_backend_dev_t[]", pointers), len(pointers))
     raise DeviceError(f"cannot serve at {endpoint}: {_reason()}", device=f"RPC[{endpoint}]")
