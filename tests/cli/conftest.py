@@ -79,7 +79,7 @@ class Chat:
     said: list[str] = field(default_factory=list)
     on_piece: Callable[[str], object] = lambda _: None
 
-    def write(self, piece: str) -> None:
+    def write(self, piece: str, _kind: str) -> None:
         self.written.append(piece)
         self.on_piece(piece)
 

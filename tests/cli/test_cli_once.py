@@ -91,11 +91,14 @@ def test_an_answer_may_think_so_long(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "thinks.jinja"
     file.write_text(THINKS, "utf-8")
     free, short = (
-        run("chat", "Is 7 prime?", "--template", str(file), "--temperature", "0", "--max-tokens", "24", *more).stdout
+        run("chat", "Is 7 prime?", "--template", str(file), "--temperature", "0", "--max-tokens", "24", *more)
         for more in ((), ("--thinking-budget", "2"))
     )
-    assert short != free
-    assert short.startswith(free[:3])  # what it thought before the end was put in
+    assert free.stdout == ""  # it only thinks, and that is no answer
+    assert short.stdout.strip()
+    thought = short.stderr.splitlines()[0]
+    assert 0 < len(thought) < len(free.stderr.strip())
+    assert free.stderr.startswith(thought.strip()[:3])
 
 
 def test_an_argument_that_is_not_utf8_is_no_traceback(run: Run) -> None:

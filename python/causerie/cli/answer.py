@@ -25,14 +25,14 @@ _POLL_SECONDS = 0.2  # Windows does not interrupt a wait
 logger = logging.getLogger("causerie.cli")
 
 
-def answer(conversation: Conversation, begin: Callable[[], Stream], write: Callable[[str], object]) -> Reply:
-    """Begin a reply in a conversation, and write its pieces as they come.
+def answer(conversation: Conversation, begin: Callable[[], Stream], write: Callable[[str, str], object]) -> Reply:
+    """Begin a reply in a conversation, and write its pieces, each with its chunk's kind, as they come.
 
     Raises:
         BaseException: what `begin`, or reading the stream, raised.
         OSError: what `write` raised; the reply was stopped.
     """
-    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    pieces: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
     replies: list[Reply] = []
     failed: list[BaseException] = []
     stopped = threading.Event()
@@ -47,7 +47,7 @@ def answer(conversation: Conversation, begin: Callable[[], Stream], write: Calla
             if stopped.is_set():  # before there was anything to cancel
                 conversation.cancel()
             for chunk in stream:
-                pieces.put(chunk.text)
+                pieces.put((chunk.text, chunk.kind))
             replies.append(stream.reply)
         except BaseException as error:  # noqa: BLE001 - it is raised again in the main thread
             failed.append(error)
@@ -59,7 +59,7 @@ def answer(conversation: Conversation, begin: Callable[[], Stream], write: Calla
         thread.start()
         try:
             for piece in _received(pieces):
-                write(piece)
+                write(*piece)
         except BaseException:
             stop()
             raise
@@ -71,7 +71,7 @@ def answer(conversation: Conversation, begin: Callable[[], Stream], write: Calla
     return replies[0]
 
 
-def _received(pieces: queue.SimpleQueue[str | None]) -> Iterator[str]:
+def _received(pieces: queue.SimpleQueue[tuple[str, str] | None]) -> Iterator[tuple[str, str]]:
     while True:
         with contextlib.suppress(queue.Empty):
             if (piece := pieces.get(timeout=_POLL_SECONDS)) is None:

@@ -105,26 +105,18 @@ def _open(args: argparse.Namespace, options: SamplingOptions, stack: ExitStack, 
 
 def _ask_once(engine: Engine, conversation: Conversation, prompt: str, seed: int | None) -> int:
     from causerie.cli.answer import answer
+    from causerie.cli.printing import AnswerPrinter
     from causerie.cli.replies import cut_note, overflow_text
     from causerie.errors import ContextOverflowError
 
-    ended = True
-
-    def write(piece: str) -> None:
-        nonlocal ended
-        ended = piece.endswith("\n")
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-
+    write = AnswerPrinter(sys.stdout, sys.stderr)
     try:
         reply = answer(conversation, lambda: conversation.stream(prompt, seed=seed), write)
     except ContextOverflowError as error:
         raise ContextOverflowError(
             overflow_text(error), needed=error.needed, available=error.available, kind=error.kind
         ) from error
-    if not ended:
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+    write.end_line()
     if note := cut_note(reply, conversation, engine.n_ctx):
         print(f"causerie: note: {note}", file=sys.stderr)
     return EXIT_INTERRUPTED if reply.finish_reason == "cancelled" else 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from causerie.cli.commands import Commands, parse
+from causerie.cli.printing import AnswerPrinter
 from causerie.cli.replies import Replies, overflow_text
 from causerie.cli.text import one_line
 from causerie.errors import CauserieError, ContextOverflowError, NativeError, UnsupportedError
@@ -58,7 +59,7 @@ def talk(branches: Branches, *, model: str, seed: int | None = None) -> int:
     from causerie.cli.line_editor import build
 
     editor = build(_history_file())
-    replies = Replies(branches, write=_write, say=_say, seed=seed)
+    replies = Replies(branches, write=AnswerPrinter(sys.stdout, sys.stdout), say=_say, seed=seed)
     commands = Commands(branches, replies, model=model, say=_say)
     n_ctx = branches.engine.n_ctx
     _say(f"{model}, {n_ctx} tokens of context. Enter sends, Alt+Enter starts a new line; /help for more.")
@@ -93,11 +94,6 @@ def _lines(editor: PromptSession[str], branches: Branches) -> Iterator[str]:
             return
         if line.strip():
             yield line
-
-
-def _write(piece: str) -> None:
-    sys.stdout.write(piece)
-    sys.stdout.flush()
 
 
 def _say(text: str) -> None:

@@ -45,7 +45,7 @@ class Replies:
 
     Args:
         branches: the chat's.
-        write: prints a piece of an answer.
+        write: prints a piece of an answer, given its kind ("text", "thinking").
         say: prints a line.
         seed: of the first answer; each further one adds one to it. None: all are random.
     """
@@ -54,7 +54,7 @@ class Replies:
         self,
         branches: Branches,
         *,
-        write: Callable[[str], object],
+        write: Callable[[str, str], object],
         say: Callable[[str], object],
         seed: int | None = None,
     ) -> None:
@@ -99,7 +99,7 @@ class Replies:
         if before[-1:] == () or before[-1].role != "assistant":
             self._say("There is no answer yet that could go on.")
             return
-        self._write("...")
+        self._write("...", "text")
         reply = self._answer(chat, lambda options: chat.stream_resume(**options))
         self._tell(reply, "nothing was added")
         if not reply.usage.completion_tokens and reply.finish_reason == "stop":
