@@ -78,7 +78,7 @@ wheel: .venv/wheel-tools .venv/settings ## a portable wheel in dist/, with the C
 	CAUSERIE_PORTABLE=1 .venv/bin/python -m build --wheel --no-isolation --outdir build/wheel
 	@if [ "$$(uname)" = Linux ]; then set -x; PATH=$$PWD/.venv/bin:$$PATH .venv/bin/auditwheel repair --wheel-dir dist build/wheel/*.whl; \
 		else mkdir -p dist && mv build/wheel/*.whl dist; fi
-	.venv/bin/abi3audit --strict --report "$$(ls -t dist/*.whl | head -1)"
+	.venv/bin/abi3audit --strict --summary "$$(ls -t dist/*.whl | head -1)"
 
 wheel-native: .venv/made .venv/settings ## a wheel in dist/, compiled for this machine alone
 	.venv/bin/python -m build --wheel --no-isolation
