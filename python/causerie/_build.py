@@ -16,15 +16,36 @@ if TYPE_CHECKING:
 
 __all__ = ["BuildInfo", "Diagnosis", "build_info", "doctor"]
 
-# Backends by ggml's name: the CMake option that compiles it, and what a machine needs to use it.
-BACKENDS: Mapping[str, tuple[str, str]] = {
-    "cuda": ("GGML_CUDA", "an NVIDIA GPU and its driver; the CUDA toolkit to build"),
-    "metal": ("GGML_METAL", "macOS on a Mac with a GPU; Xcode's command line tools to build"),
-    "vulkan": ("GGML_VULKAN", "a Vulkan driver; the Vulkan headers and glslc to build"),
-    "hip": ("GGML_HIP", "an AMD GPU and ROCm"),
-    "sycl": ("GGML_SYCL", "an Intel GPU and oneAPI"),
-    "blas": ("GGML_BLAS", "a BLAS library, for example OpenBLAS"),
-    "rpc": ("GGML_RPC", "other machines that run ggml-rpc-server"),
+
+@dataclass(frozen=True)
+class Backend:
+    """What is told about a backend that cannot be used.
+
+    Attributes:
+        option: the CMake option that compiles it.
+        name: ggml's name for it.
+        to_run, to_build: what a machine needs.
+    """
+
+    option: str
+    name: str
+    to_run: str
+    to_build: str = ""
+
+
+BACKENDS: Mapping[str, Backend] = {
+    "cuda": Backend("GGML_CUDA", "CUDA", "an NVIDIA GPU and its driver", "the CUDA toolkit (make cuda-toolkit)"),
+    "metal": Backend("GGML_METAL", "MTL", "macOS on a Mac with a GPU", "Xcode's command line tools"),
+    "vulkan": Backend(
+        "GGML_VULKAN",
+        "Vulkan",
+        "a GPU with a Vulkan driver; a driver that computes on the CPU has to be chosen: GGML_VK_VISIBLE_DEVICES=0",
+        "Vulkan headers and glslc (make vulkan-packages)",
+    ),
+    "hip": Backend("GGML_HIP", "ROCm", "an AMD GPU and ROCm"),
+    "sycl": Backend("GGML_SYCL", "SYCL", "an Intel GPU and oneAPI"),
+    "blas": Backend("GGML_BLAS", "BLAS", "a BLAS library, for example OpenBLAS"),
+    "rpc": Backend("GGML_RPC", "RPC", "other machines that run `causerie rpc-server`"),
 }
 
 
@@ -117,24 +138,28 @@ def _cpu_features() -> tuple[str, ...]:
 
 
 def _missing(build: BuildInfo, devices: tuple[Device, ...], plugins: tuple[Plugin, ...]) -> dict[str, str]:
-    found = {d.backend.lower() for d in devices}
+    from causerie.llama.backends import why_no_device
+
+    found = {d.backend for d in devices}
     loaded = {p.backend for p in plugins if p.used}
     problems = {p.backend: p.problem for p in plugins if p.problem and p.backend not in loaded}
     advice = {}
-    if "cpu" not in found:
+    if "CPU" not in found:
         reason = problems.get("cpu", "no plugin for it was found")
         advice["cpu"] = f"{reason}; nothing can be computed: pip install --force-reinstall causerie"
-    for name, (option, needs) in BACKENDS.items():
-        if name == "metal" and sys.platform != "darwin":
+    for library, backend in BACKENDS.items():
+        if library == "metal" and sys.platform != "darwin":
             continue
-        if name in problems:
-            advice[name] = f"its plugin cannot be used: {problems[name]} (needs {needs})"
-        elif name not in loaded and name not in build.backends:
-            advice[name] = f"not compiled: pip install . -C cmake.define.{option}=ON (needs {needs})"
-        elif name not in loaded and build.flags.get("GGML_BACKEND_DL") == "ON":
-            advice[name] = "its plugin is not there any more: pip install --force-reinstall causerie"
-        elif name not in found and name != "rpc":
-            advice[name] = f"compiled, but no device was found: needs {needs}"
+        if library in problems:
+            advice[library] = f"its plugin cannot be used: {problems[library]} (needs {backend.to_run})"
+        elif library not in loaded and library not in build.backends:
+            needs = " and ".join(filter(None, (backend.to_run, backend.to_build)))
+            advice[library] = f"not compiled: pip install . -C cmake.define.{backend.option}=ON (needs {needs})"
+        elif library not in loaded and build.flags.get("GGML_BACKEND_DL") == "ON":
+            advice[library] = "its plugin is not there any more: pip install --force-reinstall causerie"
+        elif backend.name not in found and library != "rpc":
+            why = why_no_device(backend.name)
+            advice[library] = f"compiled, but no device was found{why and f' ({why})'}: needs {backend.to_run}"
     return advice
 
 

@@ -25,7 +25,17 @@ if sys.platform == "win32":
 
 from causerie._native import ffi, lib  # noqa: E402
 
-__all__ = ["LIBRARY_DIR", "drain_log", "ffi", "lib", "log_observers", "logger", "path_bytes", "plugins"]
+__all__ = [
+    "LIBRARY_DIR",
+    "drain_log",
+    "ffi",
+    "lib",
+    "log_observers",
+    "logger",
+    "path_bytes",
+    "plugins",
+    "startup_log",
+]
 
 LIBRARY_DIR = PACKAGE_DIR / "lib"
 
@@ -91,12 +101,16 @@ def _places() -> Iterator[Path]:
 # It takes the bindings from here, as all others do.
 from causerie.llama._plugins import load_plugins  # noqa: E402
 
+startup_log: list[str] = []
+"""What llama.cpp and its backends said when they were started, line by line."""
+log_observers.add(startup_log.append)
 lib.causerie_init()
 _plugins = load_plugins(_places())
 for _plugin in _plugins:
     if _plugin.problem:
         logger.warning("the backend in %s is not used: %s", _plugin.path, _plugin.problem)
 drain_log()
+log_observers.remove(startup_log.append)
 
 
 def plugins() -> tuple[Plugin, ...]:
