@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from causerie.errors import OutOfMemoryError
 from causerie.llama._callbacks import Callback
-from causerie.llama._errors import call_log, check, out_of_memory
+from causerie.llama._denied import denied, out_of_memory
+from causerie.llama._errors import call_log, check
 from causerie.llama._lib import drain_log, ffi, lib, path_bytes
 from causerie.llama._memory_check import available_memory, format_bytes
 from causerie.llama._params import choice, uint
@@ -117,7 +118,7 @@ def create(model: Any, params: Any) -> Any:
         return pointer
     drain_log()
     if out_of_memory(log):
-        raise OutOfMemoryError(f"creating a context: {log}", available=available_memory())
+        raise denied(f"creating a context of n_ctx={params.n_ctx}", log)
     if "GGML_ASSERT" in log and params.n_ubatch % params.n_seq_max:
         log += f" (n_ubatch={params.n_ubatch} must be a multiple of n_seq_max={params.n_seq_max} here)"
     raise ValueError(f"llama.cpp refused the context: {log or 'no reason given'}")

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from causerie.errors import CacheFullError, CauserieError, DecodeError, NativeError, OutOfMemoryError
 from causerie.llama._lib import drain_log, ffi, lib
 
-__all__ = ["call_log", "check", "check_decode", "out_of_memory"]
-
-_NO_MEMORY = re.compile("insufficient memory|(failed|unable) to allocate|cannot allocate memory", re.IGNORECASE)
+__all__ = ["call_log", "check", "check_decode"]
 
 
 def call_log() -> str:
     """Warnings and errors llama.cpp logged during this thread's last guarded call, on one line."""
     text = ffi.string(lib.causerie_error_log()).decode("utf-8", "replace")
     return "; ".join(line.strip() for line in text.splitlines() if line.strip())
-
-
-def out_of_memory(log: str) -> bool:
-    """Whether llama.cpp's log says that an allocation failed."""
-    return _NO_MEMORY.search(log) is not None
 
 
 def _join(*parts: str) -> str:

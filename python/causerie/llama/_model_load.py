@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from causerie.errors import ModelLoadError, NativeError, OutOfMemoryError
-from causerie.llama._errors import call_log, check, out_of_memory
+from causerie.llama._denied import denied, out_of_memory
+from causerie.llama._errors import call_log, check
 from causerie.llama._lib import drain_log, ffi, lib, path_bytes
-from causerie.llama._memory_check import available_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,8 +52,7 @@ def load(what: ModelFile, params: Any, callback: Callback | None, overrides: Map
     if pointer == ffi.NULL:
         reason = _STOPPED if callback is not None and callback.stopped else _reason(log)
         if out_of_memory(log):
-            message = f"cannot load {what.name} ({what.size} bytes): {reason}"
-            raise OutOfMemoryError(message, needed=what.size, available=available_memory())
+            raise denied(f"cannot load {what.name} ({what.size} bytes)", reason, what.size)
         raise _error(what, reason)
     if reason := _unusable({**dict(metadata(pointer)), **overrides}) or _unusable_weight(pointer):
         lib.llama_model_free(pointer)
