@@ -12,8 +12,8 @@ SOURCES := $(wildcard pyproject.toml CMakeLists.txt README.md LICENSE cmake/* ve
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .DEFAULT_GOAL := help
-.PHONY: help venv provision build install chat test lint types unit test-archs test-constraints tools sanitize bench \
-	bench-unit bench-tools sdist wheel wheel-native test-wheel clean FORCE
+.PHONY: help venv provision build install chat test lint types unit test-archs test-constraints test-vulkan tools sanitize \
+	bench bench-unit bench-tools sdist wheel wheel-native wheel-cuda test-wheel vulkan-packages cuda-toolkit clean FORCE
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,10 @@ test-archs: .venv/tools ## the engine on every architecture that llama.cpp can w
 test-constraints: .venv/tools ## 200 hot replies to every kind of constraint; RUNS=200
 	CAUSERIE_CONSTRAINT_RUNS=$(or $(RUNS),200) .venv/bin/python -m pytest tests/conversation/test_constraints.py -s -o timeout=7200
 
+test-vulkan: build/vulkan/installed .venv/tools ## the tests marked `backend` on Vulkan, which the CPU computes (lavapipe)
+	GGML_VK_VISIBLE_DEVICES=0 CAUSERIE_TEST_DEVICE=Vulkan0 PYTHONPATH="$$PWD/build/vulkan/site" \
+		.venv/bin/python -m pytest -m backend $(or $(ARGS),tests)
+
 tools: .venv/tools ## llama.cpp's own programs, as references for tests and benchmarks
 
 sanitize: .venv/tools ## the shim's tests and fuzzer under AddressSanitizer and UBSan; FUZZ_RUNS=2000
@@ -85,6 +89,22 @@ wheel-native: .venv/made .venv/settings ## a wheel in dist/, compiled for this m
 
 test-wheel: .venv/tools ## the tests of a portable wheel; WHEEL=dist/causerie-....whl, the newest one otherwise
 	CAUSERIE_WHEEL="$(or $(WHEEL),$(shell ls -t dist/*manylinux*.whl 2>/dev/null | head -1))" .venv/bin/python -m pytest tests/wheel
+
+vulkan-packages: ## what Vulkan builds need on Debian: installs packages as root, headers into build/vulkan/sdk
+	@$(PYTHON) toolchains/vulkan.py build/vulkan/sdk
+
+cuda-toolkit: .venv/made ## NVIDIA's toolkit from wheels, to compile with, into build/cuda/toolkit
+	@.venv/bin/python toolchains/cuda.py build/cuda/toolkit
+
+# The portable wheel with one more plugin. Plugins are not linked to: without a driver, or the libraries of NVIDIA's, the
+# others work. CUDAToolkit_ROOT names an installed toolkit instead.
+wheel-cuda: .venv/made .venv/settings ## a wheel with CUDA in dist/ (25 minutes for each architecture); CUDA_ARCHS=90
+	@[ -n "$$CUDAToolkit_ROOT" ] || .venv/bin/python toolchains/cuda.py build/cuda/toolkit
+	@export CUDAToolkit_ROOT="$${CUDAToolkit_ROOT:-$$PWD/build/cuda/toolkit}"; export CUDACXX="$$CUDAToolkit_ROOT/bin/nvcc"; \
+	.venv/bin/python -m build --wheel --no-isolation -C build-dir=build/cuda/cmake -C cmake.define.GGML_NATIVE=OFF \
+		-C cmake.define.GGML_BACKEND_DL=ON -C cmake.define.GGML_CPU_ALL_VARIANTS=ON -C cmake.define.GGML_RPC=ON \
+		-C cmake.define.GGML_CUDA=ON -C cmake.define.GGML_CUDA_NO_VMM=ON -C cmake.define.GGML_CUDA_NCCL=OFF \
+		-C "cmake.define.CMAKE_CUDA_ARCHITECTURES=$(or $(CUDA_ARCHS),90)"
 
 clean: ## remove all that was made, except vendor/llama.cpp and the download cache
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
@@ -116,6 +136,16 @@ clean: ## remove all that was made, except vendor/llama.cpp and the download cac
 	@echo "Building causerie and installing it into .venv (the first time compiles llama.cpp: some 5 minutes on 2 cores)"
 	@touch $@.new
 	@PYTHONDONTWRITEBYTECODE=1 $(PIP) install --quiet --no-build-isolation ".[dev]"
+	@mv $@.new $@
+
+# A second build, beside the environment that has the tools for tests.
+build/vulkan/installed: toolchains/vulkan.py .venv/made .venv/settings $(SOURCES)
+	@$(PYTHON) toolchains/vulkan.py build/vulkan/sdk
+	@echo "Building causerie with Vulkan (the first time: some VVV minutes on 2 cores)"
+	@touch $@.new
+	@VULKAN_SDK="$$PWD/build/vulkan/sdk" PYTHONDONTWRITEBYTECODE=1 $(PIP) install --quiet --no-build-isolation --no-deps \
+		--upgrade --target build/vulkan/site -C build-dir=build/vulkan/cmake -C cmake.define.GGML_VULKAN=ON \
+		-C cmake.define.GGML_RPC=ON .
 	@mv $@.new $@
 
 # llama.cpp's programs are further targets of the package's build folder: its libraries are compiled once.
