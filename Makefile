@@ -141,7 +141,7 @@ clean: ## remove all that was made, except vendor/llama.cpp and the download cac
 # A second build, beside the environment that has the tools for tests.
 build/vulkan/installed: toolchains/vulkan.py .venv/made .venv/settings $(SOURCES)
 	@$(PYTHON) toolchains/vulkan.py build/vulkan/sdk
-	@echo "Building causerie with Vulkan (the first time: some VVV minutes on 2 cores)"
+	@echo "Building causerie with Vulkan (the first time: some 8 minutes on 2 cores)"
 	@touch $@.new
 	@VULKAN_SDK="$$PWD/build/vulkan/sdk" PYTHONDONTWRITEBYTECODE=1 $(PIP) install --quiet --no-build-isolation --no-deps \
 		--upgrade --target build/vulkan/site -C build-dir=build/vulkan/cmake -C cmake.define.GGML_VULKAN=ON \

@@ -110,6 +110,19 @@ def test_shared_prompt_against_batched_bench(
     )
 
 
+@pytest.mark.parametrize("n", [1, 8])
+def test_a_process_of_its_own_against_the_programs(
+    compare: Callable[..., float], ours: Callable[..., Any], n: int
+) -> None:
+    """What isolate=True costs; figures: docs/backends.md."""
+    compare(
+        lambda: ours("together", "--n", n, "--isolate")["tokens_per_second"],
+        lambda: ours("together", "--n", n)["tokens_per_second"],
+        unit="tokens/s",
+        rounds=7,
+    )
+
+
 @pytest.mark.parametrize("n", [1, 4])
 def test_gap_while_a_long_prompt_comes_in(ours: Callable[..., Any], benchmark: Any, n: int) -> None:
     """Bar: the 99th percentile at most 3 times that without it."""

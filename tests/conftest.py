@@ -70,3 +70,23 @@ def tiny_models(tools_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> di
             stderr=subprocess.DEVNULL,
         )
     return {path.name.removesuffix(".gguf"): path for path in sorted(folder.glob("*.gguf"))}
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    """The device that tests marked `backend` are about: CAUSERIE_TEST_DEVICE, or the first GPU.
+
+    A device that was asked for and is not there is a failure: `make test-vulkan` must not pass without Vulkan.
+    """
+    from causerie.llama import devices
+    from causerie.llama.device import default_devices
+
+    chosen = os.environ.get("CAUSERIE_TEST_DEVICE")
+    names = [device.name for device in devices()]
+    if chosen:
+        assert chosen in names, f"CAUSERIE_TEST_DEVICE is {chosen}; `causerie doctor` finds {names}"
+        return chosen
+    gpus = default_devices()
+    if not gpus:
+        pytest.skip("no device but the CPU works here (`causerie doctor` tells why); CAUSERIE_TEST_DEVICE names one")
+    return gpus[0].name

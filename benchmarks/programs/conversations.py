@@ -36,7 +36,10 @@ def system(tokens: int) -> str:
 
 def engine(args: argparse.Namespace, **options: object) -> causerie.Engine:
     """The engine that is measured."""
-    return causerie.Engine(args.model, n_threads=args.threads, **{"n_ctx": 8192, "n_ubatch": args.ubatch, **options})
+    chosen = {"n_ctx": 8192, "n_ubatch": args.ubatch, "isolate": args.isolate, **options}
+    if args.device:
+        chosen |= {"devices": [args.device], "strict": True}
+    return causerie.Engine(args.model, n_threads=args.threads, **chosen)
 
 
 def stream(args: argparse.Namespace) -> dict[str, float]:
@@ -206,6 +209,8 @@ def main() -> None:
     parser.add_argument("--stretch", type=float, default=2.2)
     parser.add_argument("--parking", type=int, default=1 << 30)
     parser.add_argument("--turns", type=int, default=50)
+    parser.add_argument("--device", help="by ggml's name; none: the default")
+    parser.add_argument("--isolate", action="store_true", help="the model in a helper process")
     args = parser.parse_args()
     print(json.dumps(globals()[args.what](args)))
 
