@@ -221,7 +221,7 @@ class Shown:
 def test_a_name_that_is_not_registered_here_is_told(
     engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    register_transform("saving:gone", str.upper, replace=True)
+    register_transform("saving:gone", lambda text: text.upper(), replace=True)  # nobody else's: the first name is saved
     engine.conversation(input_transforms="saving:gone").save(path)
     monkeypatch.setattr("causerie.conversation.transform_names._registered", {})
     with pytest.raises(StateError, match="saving:gone"):
