@@ -53,13 +53,30 @@ def test_they_are_as_many_as_asked_for(model: Model) -> None:
     with Context(model, n_ctx=64, n_batch=64, n_threads=1) as context:
         assert native_threads() == before
         alone = logits_after(context, 0)
+        known = 0
         for count in (4, 2, 1):
             context.set_n_threads(count)
-            assert native_threads() == before + count - 1
+            # ggml tells those that it computed with before to pause, when it first computes with the new ones.
+            assert native_threads() == before + known + count - 1
             context.memory.clear()
             assert np.allclose(logits_after(context, 0), alone, atol=1e-4)
-        context.set_n_threads(1, 3)
+            assert native_threads() == before + count - 1
+            known = count - 1
+        context.set_n_threads(2)
+        context.set_n_threads(1, 3)  # never computed with two
+        context.memory.clear()
+        logits_after(context, 0)
         assert native_threads() == before + 2
+    assert native_threads() == before
+
+
+def test_they_end_with_a_context_that_never_computed_with_them(model: Model) -> None:
+    before = native_threads()
+    with Context(model, n_ctx=64, n_batch=64, n_threads=3) as context:
+        logits_after(context, 0)
+        for count in (2, 4, 3):
+            context.set_n_threads(count)
+    assert native_threads() == before
 
 
 def test_any_thread_uses_the_same_ones(model: Model) -> None:

@@ -69,6 +69,7 @@ def evaluate(
             context._running = False
         if code != 0 or lib.causerie_error_code() or (callback is not None and callback.stopped):
             _fail(context, operation, code, before)
+        context._threads.end_former()
         context._encoded |= encode
         context._outputs.commit(logits=not encode and (context._has_memory or context.model.is_diffusion))
         if lib.causerie_log_pending():

@@ -43,11 +43,13 @@ class Threads:
 
     def __init__(self) -> None:
         self._pool: Any = None
+        self._former: list[Any] = []
 
     def attach(self, context: Any) -> None:
         """Give the context as many threads as it computes with, in place of those that it had.
 
-        Without any of its own, ggml makes new ones for every evaluation.
+        Without any of its own, ggml makes new ones for every evaluation. Those that it had are kept for now: ggml's
+        backend remembers whom it computed with last, and tells them to pause when it first computes with others.
 
         Raises:
             NativeError: they could not be started.
@@ -60,16 +62,24 @@ class Threads:
         pool = functions[0](params)
         check("starting threads")
         lib.llama_attach_threadpool(context, pool, ffi.NULL)
-        self._stop()
+        if self._pool is not None:
+            self._former.append(self._pool)
         self._pool = pool
+
+    def end_former(self) -> None:
+        """After an evaluation with the present ones: nobody remembers any others."""
+        if self._former:
+            self._free(self._former)
 
     def free(self, context: Any) -> None:
         """Free the context (llama_free), then its threads."""
         lib.llama_free(context)
-        self._stop()
-
-    def _stop(self) -> None:
-        functions = _functions()
-        if self._pool is not None and functions is not None:
-            functions[1](self._pool)
+        self._free(self._former)
+        if self._pool is not None:
+            self._free([self._pool])
             self._pool = None
+
+    def _free(self, pools: list[Any]) -> None:
+        functions = _functions()
+        while pools and functions is not None:
+            functions[1](pools.pop())
