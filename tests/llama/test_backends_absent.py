@@ -8,7 +8,8 @@ import pytest
 
 from causerie import _build
 from causerie.llama import devices
-from causerie.llama.backends import is_registered, why_no_device
+from causerie.llama._plugins import is_registered
+from causerie.llama.backends import why_no_device
 
 NO_DRIVER = "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version\n"
 

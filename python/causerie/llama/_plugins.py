@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["Plugin", "load_plugins"]
+__all__ = ["Plugin", "is_registered", "load_plugins"]
 
 _PREFIX, _SUFFIX = ("ggml-", ".dll") if sys.platform == "win32" else ("libggml-", ".so")
 
@@ -59,7 +59,7 @@ def load_plugins(places: Iterable[Path]) -> tuple[Plugin, ...]:
         if plugin.score > 0 and plugin.backend not in loaded:
             tried = _load(plugin)
             plugins.append(tried)
-            if tried.used or _registered(plugin):
+            if tried.used or is_registered(plugin.backend):
                 loaded.add(plugin.backend)
         else:
             plugins.append(plugin)
@@ -89,12 +89,13 @@ def _scored(plugin: Plugin) -> Plugin:
     return replace(plugin, score=score)
 
 
-def _registered(plugin: Plugin) -> bool:
-    return bool(lib.ggml_backend_reg_by_name(plugin.backend.encode()) != ffi.NULL)
+def is_registered(backend: str) -> bool:
+    """Whether a backend of that name (ggml's, in any case: "cuda") has started (ggml_backend_reg_by_name)."""
+    return bool(lib.ggml_backend_reg_by_name(backend.encode()) != ffi.NULL)
 
 
 def _load(plugin: Plugin) -> Plugin:
-    if _registered(plugin):
+    if is_registered(plugin.backend):
         return replace(plugin, problem=f"the backend {plugin.backend} is compiled in")
     if lib.ggml_backend_load(path_bytes(plugin.path)) != ffi.NULL:
         return replace(plugin, used=True)

@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from causerie.llama._lib import ffi, lib, startup_log
+from causerie.llama._lib import startup_log
+from causerie.llama._plugins import is_registered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["is_registered", "why_no_device"]
+__all__ = ["why_no_device"]
 
 _FAILED = re.compile(r"(?:\w+: )?(?P<reason>.*\b(?:failed|error|invalid)\b.*)", re.IGNORECASE)
 # What CUDA says where the driver's library is missing.
 _NO_DRIVER = "CUDA driver version is insufficient for CUDA runtime version"
-
-
-def is_registered(name: str) -> bool:
-    """Whether a backend of that name (ggml's, for example "CUDA") has started (ggml_backend_reg_by_name)."""
-    return bool(lib.ggml_backend_reg_by_name(name.encode()) != ffi.NULL)
 
 
 def why_no_device(name: str, log: Iterable[str] = startup_log) -> str:
