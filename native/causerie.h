@@ -153,11 +153,12 @@ struct causerie_row {
 int32_t causerie_step(
     struct llama_context * ctx, struct llama_batch batch, struct causerie_row * rows, int32_t n_rows);
 /* Up to n_times steps behind one whose batch had exactly one entry for each row: each entry becomes the token that its
- * row chose, one position further. Ends early behind a step in which a row failed or chose a token that ends a turn.
- * tokens[n_times * n_rows] gets what was chosen, step by step, and *n_done the steps that succeeded. */
+ * row chose, one position further. Ends early behind a step in which a row failed or chose a token that ends a turn, or
+ * during which another thread has set `enough`. tokens[n_times * n_rows] gets what was chosen, step by step, and *n_done
+ * the steps that succeeded. */
 int32_t causerie_step_again(
     struct llama_context * ctx, struct llama_batch batch, struct causerie_row * rows, int32_t n_rows, int32_t n_times,
-    llama_token * tokens, int32_t * n_done);
+    const struct causerie_cancel * enough, llama_token * tokens, int32_t * n_done);
 
 /* ---- weights ---- */
 

@@ -311,8 +311,8 @@ int32_t causerie_step(llama_context * ctx, llama_batch batch, causerie_row * row
 }
 
 int32_t causerie_step_again(
-    llama_context * ctx, llama_batch batch, causerie_row * rows, int32_t n_rows, int32_t n_times, llama_token * tokens,
-    int32_t * n_done) {
+    llama_context * ctx, llama_batch batch, causerie_row * rows, int32_t n_rows, int32_t n_times,
+    const causerie_cancel * enough, llama_token * tokens, int32_t * n_done) {
     *n_done = 0;
     return causerie_guarded<int32_t>(
         __func__,
@@ -333,6 +333,7 @@ int32_t causerie_step_again(
                     going = going && rows[i].status == CAUSERIE_ROW_CHOSEN && !llama_vocab_is_eog(vocab, rows[i].token);
                 }
                 ++*n_done;
+                going = going && !causerie_cancel_get(enough);
             }
             return 0;
         },

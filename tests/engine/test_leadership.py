@@ -24,7 +24,7 @@ class Work:
         self.inside = 0
         self.seconds = seconds
         self.items: list[Any] = []
-        self.leadership = Leadership(self.step, lambda: None)
+        self.leadership = Leadership(self.step, lambda: None, lambda: None)
 
     def step(self) -> None:
         self.inside += 1

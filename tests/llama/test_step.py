@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -189,6 +190,14 @@ class TestSeveralStepsAtOnce:
         assert many.memory.seq_pos_max(0) == len(PROMPT) + 1 + len(done)
         with pytest.raises(ValueError, match="repeated"):
             step.run_again()
+
+    def test_they_end_early_where_somebody_hurries(self, many: Context) -> None:
+        step, _ = self.begun(many, Chooser())
+        Timer(0.05, step.hurry).start()
+        done = step.run_again(400)  # some seconds
+        assert 1 <= len(done) < 300
+        assert many.memory.seq_pos_max(0) == len(PROMPT) + 1 + len(done)
+        assert len(step.run_again(3)) == 3  # that was for those, and not for any later ones
 
     def test_log_probabilities_go_one_by_one(self, many: Context) -> None:
         step, _ = self.begun(many, Chooser(n_top=2))

@@ -148,6 +148,7 @@ class AsyncStream:
             BaseException: what ended the generation.
         """
         turn = await self._begun()
+        turn.unwatch()
         while not turn.done:
             await self._wait(turn, lambda: turn.done)
         return self._finish(turn)

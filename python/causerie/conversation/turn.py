@@ -68,12 +68,19 @@ class Turn:
         for generation in self.generations:
             self._engine.cancel(generation)
 
+    def unwatch(self) -> None:
+        """Nobody reads it before its end."""
+        for generation in self.generations:
+            generation.watched = False
+
     def ready(self) -> bool:
         """Whether a chunk can be read, or nothing more will come."""
         return any(candidate.chunks for candidate in self.candidates) or self.done
 
     def wait(self, ready: Callable[[], bool] | None = None) -> None:
         """Wait until `ready()`, or the end of all; runs the engine's steps meanwhile."""
+        if ready is None:
+            self.unwatch()
 
         def enough() -> bool:
             return self._failing or (ready is not None and ready())

@@ -100,7 +100,7 @@ class Delivery:
             self.finish(generation, "length")
         elif generation.n_generated == generation.max_tokens:
             self.finish(generation, "length")
-        else:
+        elif generation.watched:
             self._tell(generation)
 
     def fail(self, generation: Generation, error: BaseException) -> None:

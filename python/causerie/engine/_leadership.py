@@ -33,15 +33,17 @@ class Leadership:
     Args:
         step: one step; called by the leader, without a lock.
         interrupt: ends the running step early if nobody but the interrupted one is in it.
+        hurry: lets the steps that run now end soon; called by any thread.
 
     Attributes:
         lock: for all that threads tell each other; held for moments only. Re-entrant, as a finalizer may run in it.
     """
 
-    def __init__(self, step: Callable[[], None], interrupt: Callable[[], object]) -> None:
+    def __init__(self, step: Callable[[], None], interrupt: Callable[[], object], hurry: Callable[[], object]) -> None:
         self.lock = threading.RLock()
         self._step = step
         self._interrupt = interrupt
+        self._hurry = hurry
         self._leader: int | None = None  # thread id
         self._guests = 0
         self._visits = 0  # since the last step
@@ -97,6 +99,7 @@ class Leadership:
         with self.lock:
             self._refuse_reentry()
             self._guests += 1
+            self._hurry()
             try:
                 while self._leader is not None or not self._guests_first():
                     if hurry is not None:

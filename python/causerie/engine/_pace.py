@@ -5,7 +5,8 @@ from __future__ import annotations
 __all__ = ["Pace"]
 
 _WEIGHT = 0.2  # of the newest measurement
-_UNNOTICED = 0.02  # seconds
+_UNNOTICED = 1 / 30  # seconds: text that moves on as often as this seems to flow
+_UNWATCHED = 0.2
 _MOST_TIMES = 8
 _FIRST = 16  # prompt tokens beside running answers, before anything was measured
 
@@ -34,10 +35,14 @@ class Pace:
             return min(room, _FIRST)
         return max(1, min(room, int((self._stretch - 1) * alone / self._token_seconds)))
 
-    def times(self, rows: int) -> int:
-        """How many steps of these rows may be run in one go: together they take no longer than an eye notices."""
+    def times(self, rows: int, *, watched: bool) -> int:
+        """How many steps of these rows may be run in one go.
+
+        Together they take no longer than an eye notices where somebody reads along; otherwise not so long that Ctrl-C
+        seems to have no effect. Newcomers do not wait for them (`Step.hurry`).
+        """
         alone = self._row_seconds.get(rows, 0.0)
-        return max(1, min(_MOST_TIMES, int(_UNNOTICED / alone))) if alone else 1
+        return max(1, min(_MOST_TIMES, int((_UNNOTICED if watched else _UNWATCHED) / alone))) if alone else 1
 
     def _alone(self, rows: int) -> float:
         """Seconds of a step with these rows and no prompt; of the nearest number of rows that was measured."""

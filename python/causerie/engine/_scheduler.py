@@ -64,6 +64,11 @@ class Scheduler(Delivery):
         """Take in a generation, from any thread, under the lock."""
         self._incoming.append(generation)
         self._counters.prompt_tokens += generation.n_prompt
+        self.hurry()
+
+    def hurry(self) -> None:
+        """Let the steps that run now end soon, as there is something else to do. From any thread."""
+        self._step.hurry()
 
     def unfinished(self) -> list[Generation]:
         """All that have not ended."""
@@ -226,7 +231,8 @@ class Scheduler(Delivery):
         What is evaluated behind a token at which a reader says "enough" must be taken back, so the memory must be able
         to.
         """
-        most = self._pace.times(len(plan)) if self._cache.can_cut else 1
+        watched = any(generation.watched for generation in plan)
+        most = self._pace.times(len(plan), watched=watched) if self._cache.can_cut else 1
         if most > 1:
             most = min(most, self._cache.pool.free // len(plan))
             for generation in plan:

@@ -111,7 +111,7 @@ class TokenEngine(CarriesStates):
         self._sequences: weakref.WeakSet[Sequence] = weakref.WeakSet()
         self._counters = Counters()
         self._cache = Cache(self._context, parking)
-        self._leadership = Leadership(weakly(self._step), weakly(self._interrupt))
+        self._leadership = Leadership(weakly(self._step), weakly(self._interrupt), weakly(self._hurry))
         self._scheduler = Scheduler(
             self._context,
             self._cache,
@@ -253,8 +253,10 @@ class TokenEngine(CarriesStates):
         with self._leadership.lock:
             if self._leadership.vacant:
                 self._settle()
-            elif self._scheduler.running == (generation,):
-                self._context.cancel()
+            else:
+                self._scheduler.hurry()
+                if self._scheduler.running == (generation,):
+                    self._context.cancel()
 
     def _settle(self) -> None:
         """Do what waits for the next step and needs no evaluation. Called while nobody else leads."""
@@ -268,6 +270,9 @@ class TokenEngine(CarriesStates):
             return
         self._settle()
         self._scheduler.step()
+
+    def _hurry(self) -> None:
+        self._scheduler.hurry()
 
     def _interrupt(self) -> None:
         """Ctrl-C on the leading thread: a step of one generation ends now; it is tried again if it is not cancelled."""

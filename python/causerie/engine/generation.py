@@ -58,6 +58,8 @@ class Generation:
         evaluated: prompt tokens that were; cached + evaluated == n_prompt once a token was chosen.
         finish_reason: why it ended; None while it runs.
         error: what ended it, if finish_reason is "error".
+        watched: whether somebody reads its tokens as they come. Where nobody does, several may be chosen in one go, and
+            only its end is told to `listeners`.
         context_full: whether it ended because the context has no room for one more token.
         submitted, started, first_token, ended: `time.perf_counter` of these moments; 0.0: not yet.
     """
@@ -93,6 +95,7 @@ class Generation:
         self.alone = False  # after a failed step: the next one is for this generation alone
         self.waits_for: tuple[Generation, int] | None = None  # another one is evaluating what this one needs first
         self.cancelled = False
+        self.watched = True
         self.listeners: list[Callable[[], None]] = []  # called under the engine's lock after every change
 
     @property

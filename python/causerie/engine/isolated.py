@@ -62,7 +62,7 @@ class IsolatedTokenEngine(TokenEngine):
         self._numbers = count()
         self._sequences: weakref.WeakSet[Sequence] = weakref.WeakSet()
         self._to_forget: list[Sequence] = []
-        self._leadership = Leadership(weakly(self._step), weakly(self._interrupt))
+        self._leadership = Leadership(weakly(self._step), weakly(self._interrupt), weakly(self._hurry))
         remote = Remote({**options, "model": path}, self._leadership.lock)
         self._remote = remote
         parts: Any = remote  # the engine above asks of its parts what this one can do

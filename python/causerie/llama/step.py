@@ -100,6 +100,7 @@ class Step(Uncopyable):
         self._choosers: list[Chooser] = []
         self._tops: list[Any] = []
         self._repeatable = False
+        self._enough = ffi.gc(lib.causerie_cancel_new(), lib.causerie_cancel_free)
 
     def __len__(self) -> int:
         return len(self._batch)
@@ -181,8 +182,8 @@ class Step(Uncopyable):
 
         Args:
             times: steps to run at most. It ends early behind a step in which a chooser failed or chose a token that
-                ends a turn, and before one that fails. Choosers that tell log-probabilities, or have a sampler in
-                Python, take one step at a time.
+                ends a turn, or during which `hurry` was called, and before one that fails. Choosers that tell
+                log-probabilities, or have a sampler in Python, take one step at a time.
 
         Returns:
             What `run` returns, for each step that was done: at least one.
@@ -200,7 +201,7 @@ class Step(Uncopyable):
         done = ffi.new("int32_t *")
 
         def native(ctx: Any, batch: Any, rows: Any, n: int) -> int:
-            return int(lib.causerie_step_again(ctx, batch, rows, n, times, tokens, done))
+            return int(lib.causerie_step_again(ctx, batch, rows, n, times, self._enough, tokens, done))
 
         try:
             try:
@@ -216,7 +217,12 @@ class Step(Uncopyable):
             ]
             return [*steps, last]
         finally:
+            lib.causerie_cancel_set(self._enough, False)
             at_exit.gate()
+
+    def hurry(self) -> None:
+        """Let a `run_again` that runs now end behind its present step. From any thread."""
+        lib.causerie_cancel_set(self._enough, True)
 
     def _run(self, native: Callable[[Any, Any, Any, int], int], *, again: bool) -> list[Chosen | BaseException]:
         choosers, rows = self._choosers, self._rows
