@@ -15,7 +15,8 @@ _NO_MEMORY = re.compile(
     r"insufficient memory|(failed|unable) to allocate|cannot allocate memory|out of memory|ErrorOutOf\w+Memory",
     re.IGNORECASE,
 )
-_BUFFER = re.compile(r"failed to allocate (?P<type>\S+) buffer of size (?P<size>\d+)")
+# Without a type it is the CPU's.
+_BUFFER = re.compile(r"failed to allocate (?:(?P<type>\S+) )?buffer of size (?P<size>\d+)(?![\d.])")
 
 
 def out_of_memory(log: str) -> bool:
@@ -29,14 +30,16 @@ def denied(operation: str, log: str, needed: int | None = None) -> OutOfMemoryEr
     Args:
         operation: what failed.
         log: llama.cpp's words.
-        needed: bytes in all, where they are known; of another device than the CPU, those that were denied are told.
+        needed: bytes in all, where they are known; otherwise, and of another device than the CPU, those that were
+            denied at once are told.
     """
     match = _BUFFER.search(log)
-    device = _device_of(match["type"]) if match is not None else None
-    if match is None or (device is not None and device.kind == "cpu"):
-        return OutOfMemoryError(f"{operation}: {log}", needed=needed, available=available_memory())
-    size = int(match["size"])
-    name = match["type"] if device is None else device.name
+    size = None if match is None else int(match["size"])
+    kind = None if match is None else match["type"]
+    device = None if kind is None else _device_of(kind)
+    if size is None or kind is None or (device is not None and device.kind == "cpu"):
+        return OutOfMemoryError(f"{operation}: {log}", needed=needed or size, available=available_memory())
+    name = kind if device is None else device.name
     free = "" if device is None else f", {format_bytes(device.memory_free)} of whose memory are free"
     return OutOfMemoryError(
         f"{operation}: {format_bytes(size)} at once were denied by {name}{free}; leave layers to the CPU "

@@ -8,6 +8,7 @@ import numpy as np
 
 from causerie.errors import CauserieError, NativeError, OutOfMemoryError, UnsupportedError
 from causerie.llama import _at_exit as at_exit
+from causerie.llama._denied import denied, out_of_memory
 from causerie.llama._errors import call_log, check_decode
 from causerie.llama._lib import drain_log, ffi, lib
 from causerie.llama._memory_kinds import whole_only
@@ -94,6 +95,8 @@ def _fail(context: Context, operation: str, code: int, before: _Before) -> None:
     if not context._broken:
         before.repair(thrown=isinstance(error, (NativeError, OutOfMemoryError)), code=code, log=log)
         context._check("putting the memory in order")
+        if not isinstance(error, OutOfMemoryError) and out_of_memory(str(error)):
+            error = denied(operation, str(error).removeprefix(f"{operation}: "))
     if context._eval is not None:
         context._eval.reraise()
     assert error is not None  # noqa: S101 - check_decode raises for every code but 0

@@ -180,6 +180,7 @@ class Context(Handle):
                 not continue the sequence, ...), below -1 for a failure. After 2 and below -1 finished parts of the
                 batch stay in memory: ask `memory.seq_pos_max`. Recurrent state cannot be taken back: there, sequences
                 of the batch that had advanced are removed.
+            OutOfMemoryError: memory was denied; as below -1 otherwise, and a smaller batch can be tried.
             ValueError: the batch is empty, too large, or holds ids out of range; nothing was evaluated.
             UnsupportedError: nothing was encoded yet, by a model that decodes what it has encoded.
         """
@@ -192,7 +193,7 @@ class Context(Handle):
 
         Raises:
             UnsupportedError: the model has no encoder.
-            DecodeError, ValueError: as for `decode`.
+            DecodeError, OutOfMemoryError, ValueError: as for `decode`.
         """
         self._evaluate("encode", batch)
 

@@ -162,7 +162,7 @@ class Step(Uncopyable):
             fails does not touch the others.
 
         Raises:
-            CacheFullError, DecodeError: as `Context.decode`; nothing was chosen.
+            CacheFullError, DecodeError, OutOfMemoryError: as `Context.decode`; nothing was chosen.
         """
         self._repeatable = False
         try:
@@ -189,7 +189,7 @@ class Step(Uncopyable):
             What `run` returns, for each step that was done: at least one.
 
         Raises:
-            CacheFullError, DecodeError: as `run`; no step was done.
+            CacheFullError, DecodeError, OutOfMemoryError: as `run`; no step was done.
             ValueError: not every sequence can (`repeatable`).
         """
         if not self._repeatable:
