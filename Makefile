@@ -88,7 +88,7 @@ wheel-native: .venv/made .venv/settings ## a wheel in dist/, compiled for this m
 	.venv/bin/python -m build --wheel --no-isolation
 
 test-wheel: .venv/tools ## the tests of a portable wheel; WHEEL=dist/causerie-....whl, the newest one otherwise
-	CAUSERIE_WHEEL="$(or $(WHEEL),$(shell ls -t dist/*manylinux*.whl 2>/dev/null | head -1))" .venv/bin/python -m pytest tests/wheel
+	CAUSERIE_WHEEL="$(or $(WHEEL),$(shell ls -t dist/*manylinux*.whl 2>/dev/null | head -1))" .venv/bin/python -m pytest $(or $(ARGS),tests/wheel)
 
 vulkan-packages: ## what Vulkan builds need on Debian: installs packages as root, headers into build/vulkan/sdk
 	@$(PYTHON) toolchains/vulkan.py build/vulkan/sdk
@@ -101,8 +101,7 @@ cuda-toolkit: .venv/made ## NVIDIA's toolkit from wheels, to compile with, into 
 wheel-cuda: .venv/made .venv/settings ## a wheel with CUDA in dist/ (25 minutes for each architecture); CUDA_ARCHS=90
 	@[ -n "$$CUDAToolkit_ROOT" ] || .venv/bin/python toolchains/cuda.py build/cuda/toolkit
 	@export CUDAToolkit_ROOT="$${CUDAToolkit_ROOT:-$$PWD/build/cuda/toolkit}"; export CUDACXX="$$CUDAToolkit_ROOT/bin/nvcc"; \
-	.venv/bin/python -m build --wheel --no-isolation -C build-dir=build/cuda/cmake -C cmake.define.GGML_NATIVE=OFF \
-		-C cmake.define.GGML_BACKEND_DL=ON -C cmake.define.GGML_CPU_ALL_VARIANTS=ON -C cmake.define.GGML_RPC=ON \
+	CAUSERIE_PORTABLE=1 .venv/bin/python -m build --wheel --no-isolation -C build-dir=build/cuda/cmake \
 		-C cmake.define.GGML_CUDA=ON -C cmake.define.GGML_CUDA_NO_VMM=ON -C cmake.define.GGML_CUDA_NCCL=OFF \
 		-C "cmake.define.CMAKE_CUDA_ARCHITECTURES=$(or $(CUDA_ARCHS),90)"
 

@@ -36,10 +36,10 @@ def system(tokens: int) -> str:
 
 def engine(args: argparse.Namespace, **options: object) -> causerie.Engine:
     """The engine that is measured."""
-    chosen = {"n_ctx": 8192, "n_ubatch": args.ubatch, "isolate": args.isolate, **options}
+    chosen = {"n_ctx": 8192, "n_ubatch": args.ubatch, "isolate": args.isolate, "n_threads": args.threads, **options}
     if args.device:
         chosen |= {"devices": [args.device], "strict": True}
-    return causerie.Engine(args.model, n_threads=args.threads, **chosen)
+    return causerie.Engine(args.model, **chosen)
 
 
 def stream(args: argparse.Namespace) -> dict[str, float]:
@@ -52,6 +52,18 @@ def stream(args: argparse.Namespace) -> dict[str, float]:
         usage = chat.report.usage
         assert usage.completion_tokens == args.tokens, usage
         return {"tokens_per_second": (usage.completion_tokens - 1) / (times[-1] - times[0])}
+
+
+def chat(args: argparse.Namespace) -> dict[str, float]:
+    """Tokens per second of a conversation's replies, from its first question to its last token."""
+    with engine(args, **{"n_threads": None, "n_ctx": 2048, **json.loads(args.options)}) as e:
+        e.conversation().send("Hello", max_tokens=4)
+        chat = e.conversation(system(args.shared) if args.shared else None)
+        begun = time.perf_counter()
+        counts = [
+            chat.send(question(i), max_tokens=args.tokens, temperature=0).usage.completion_tokens for i in range(args.n)
+        ]
+        return {"tokens_per_second": sum(counts) / (time.perf_counter() - begun)}
 
 
 def together(args: argparse.Namespace) -> dict[str, float]:
@@ -196,7 +208,7 @@ def many(args: argparse.Namespace) -> dict[str, float]:
 def main() -> None:
     """Run one measurement."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["stream", "together", "gaps", "turns", "fork", "many"])
+    parser.add_argument("what", choices=["stream", "chat", "together", "gaps", "turns", "fork", "many"])
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=128)
@@ -210,6 +222,7 @@ def main() -> None:
     parser.add_argument("--parking", type=int, default=1 << 30)
     parser.add_argument("--turns", type=int, default=50)
     parser.add_argument("--device", help="by ggml's name; none: the default")
+    parser.add_argument("--options", default="{}", help="chat: of the engine, as JSON")
     parser.add_argument("--isolate", action="store_true", help="the model in a helper process")
     args = parser.parse_args()
     print(json.dumps(globals()[args.what](args)))

@@ -63,8 +63,12 @@ def main(arguments: list[str] | None = None) -> int:
 def is_chosen(case: Case, args: argparse.Namespace) -> bool:
     """Whether a case was asked for."""
     in_group = not args.groups or any(case.group.startswith(name) for name in args.groups)
-    has_bars = not args.bars or any(measure.bars for measure in case.measures)
-    return in_group and has_bars and (args.cases or "") in case.name
+    return in_group and (has_bars(case) or not args.bars) and (args.cases or "") in case.name
+
+
+def has_bars(case: Case) -> bool:
+    """Whether something is expected of a case."""
+    return any(measure.bars for measure in case.measures)
 
 
 def measured(args: argparse.Namespace, sizes: cases.Sizes, chosen: list[Case]) -> int:
@@ -93,7 +97,9 @@ def measured(args: argparse.Namespace, sizes: cases.Sizes, chosen: list[Case]) -
     left = run.all(chosen)
     everything = cases.all_cases(sizes)
     data["cases"].sort(key=order(everything))
-    data["complete"] = not any(map(run.left, everything))
+    unmeasured = [case for case in everything if run.left(case)]
+    data["unmeasured"] = [case.key for case in unmeasured]
+    data["complete"] = not any(map(has_bars, unmeasured))
     save()
     print(f"\n{reported(path)}\nwritten: {path}")
     if left:

@@ -23,7 +23,7 @@ PICTURES = {
 
 
 def newest(folder: Path = RESULTS) -> Path | None:
-    """The complete results that ended last; None if there are none."""
+    """Of the results that have all that has bars, those that ended last; None if there are none."""
     found = [(results.read(path), path) for path in folder.glob("*.json")]
     return max(((data["finished"], path) for data, path in found if data["complete"]), default=(None, None))[1]
 

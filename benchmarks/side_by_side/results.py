@@ -28,7 +28,8 @@ def empty(settings: Data, machine: Data) -> Data:
         "schema": SCHEMA,
         "started": machine["time"],
         "finished": machine["time"],
-        "complete": False,
+        "complete": False,  # whether all that has bars is there
+        "unmeasured": [],
         "settings": settings,
         "machine": machine,
         "systems": {},

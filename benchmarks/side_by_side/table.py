@@ -37,6 +37,8 @@ def markdown_table(head: list[str], lines: Iterable[list[str]]) -> list[str]:
 def report(data: Data) -> str:
     """Everything."""
     lines = ["# causerie side by side", "", *facts(data), ""]
+    if data.get("unmeasured"):
+        lines += [f"Not measured in this run: {'; '.join(data['unmeasured'])}.", ""]
     lines += ["## What was expected", "", *bars_table(data), ""]
     for group, cases in groupby(data["cases"], key=lambda case: case["group"]):
         lines += [f"## {group[0].upper()}{group[1:]}", "", *group_table(list(cases)), ""]

@@ -71,7 +71,7 @@ def test_pictures_are_made_of_the_results_alone(recorded, tmp_path):
     assert [path.read_bytes() for path in plots.write(recorded, tmp_path, "b")] == [path.read_bytes() for path in first]
 
 
-def test_the_readme_shows_the_newest_complete_results(recorded, tmp_path):
+def test_the_readme_shows_the_newest_results_that_have_all_bars(recorded, tmp_path):
     folder = tmp_path / "results"
     older, partial = deepcopy(recorded), deepcopy(recorded)
     older["finished"] = "2025-01-02T04:04:05+00:00"

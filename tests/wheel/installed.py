@@ -35,13 +35,14 @@ def interpreters() -> dict[str, str]:
 class Installed:
     """An environment with the wheel in it."""
 
-    def __init__(self, folder: Path, python: str, wheel: Path, *requirements: str) -> None:
+    def __init__(self, folder: Path, python: str, wheel: Path, *requirements: str, extra: str = "") -> None:
         subprocess.run([python, "-m", "venv", folder], check=True)
         self.python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
         self.before: list[str] = []
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "LD_", "CAUSERIE_B"))}
         pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        result = subprocess.run([*pip, str(wheel), *requirements], capture_output=True, text=True, env=self.environment)
+        what = f"{wheel}[{extra}]" if extra else str(wheel)
+        result = subprocess.run([*pip, what, *requirements], capture_output=True, text=True, env=self.environment)
         assert result.returncode == 0, result.stderr
         where = self.run("import causerie; print(causerie.__path__[0])").strip()
         self.package = Path(where)

@@ -25,6 +25,7 @@ class Turn:
         how: "new": the reply is a new message; "continue": it goes on with the last one.
 
     Attributes:
+        generations: the candidates'.
         settled: whether it has joined the history, or is known not to.
         reply: then, what it has become;
         error: or what ended it.
@@ -33,15 +34,11 @@ class Turn:
     def __init__(self, engine: TokenEngine, candidates: list[Candidate], how: Literal["new", "continue"]) -> None:
         self._engine = engine
         self.candidates = candidates
+        self.generations: list[Generation] = [candidate.generation for candidate in candidates]
         self.how = how
         self.settled = False
         self.reply: Reply | None = None
         self.error: BaseException | None = None
-
-    @property
-    def generations(self) -> list[Generation]:
-        """The candidates' generations."""
-        return [candidate.generation for candidate in self.candidates]
 
     @property
     def done(self) -> bool:
