@@ -186,6 +186,8 @@ struct causerie_device_use {
  * there are, of which at most room are written; -1 on error. */
 int32_t causerie_devices_used(
     const struct llama_model * model, const struct llama_context * ctx, struct causerie_device_use * uses, int32_t room);
+/* Whether a context computes flash attention, also where that was left to llama.cpp. */
+bool causerie_flash_attn(const struct llama_context * ctx);
 /* The same of a model and a context that are only simulated: nothing but metadata is loaded. */
 int32_t causerie_devices_needed(
     const char * path, const struct llama_model_params * model_params, const struct llama_context_params * context_params,

@@ -11,6 +11,7 @@
 
 #include "fit.h"
 #include "guard.h"
+#include "llama-context.h"
 #include "llama-ext.h"
 #include "llama-model.h"
 
@@ -94,6 +95,10 @@ class KeepLog {
 };
 
 }  // namespace
+
+bool causerie_flash_attn(const llama_context * ctx) {
+    return causerie_guarded<bool>(__func__, [&] { return ctx->get_cparams().flash_attn; }, false);
+}
 
 int32_t causerie_devices_used(
     const llama_model * model, const llama_context * ctx, causerie_device_use * uses, int32_t room) {

@@ -8,6 +8,7 @@ import pytest
 
 from causerie import UnsupportedError
 from causerie.engine import TokenEngine
+from causerie.engine._opening import on_gpu
 from causerie.llama import Chooser, Model
 from causerie.llama.device import default_devices
 from causerie.llama.processors import processors
@@ -55,9 +56,36 @@ def test_what_fits_may_be_found_out(tiny_models: dict[str, Path], architecture: 
         assert found.tokens == want.tokens
 
 
-def test_threads_are_one_for_each_core(smollm2: Model) -> None:
-    with TokenEngine(smollm2, n_ctx=256) as engine:
-        chosen = engine.stats().threads
-        assert chosen == (processors().threads, processors().reason)
-    with TokenEngine(smollm2, n_ctx=256, n_threads=1) as engine:
-        assert engine.stats().threads == (1, "as it was asked for")
+def test_settings_tell_what_was_chosen_and_why(smollm2: Model) -> None:
+    with TokenEngine(smollm2, n_ctx=512) as engine:
+        found = engine.stats().settings
+    assert found["n_threads"] == (processors().threads, processors().reason)
+    assert found["n_ctx"] == (512, "as it was asked for")
+    assert found["n_batch"].value == 512
+    assert found["max_resident"].value == 32
+    assert found["kv_unified"].value is True
+    assert found["flash_attn"] == ("enabled", "each layer's device can")
+    assert (found["type_k"].value, found["type_v"].value) == ("f16", "f16")
+    if not on_gpu(smollm2):
+        assert found["n_ubatch"].value == 48
+        assert "equal logits" in found["n_ubatch"].reason
+    assert "as it was asked for" not in {s.reason for name, s in found.items() if name != "n_ctx"}
+
+
+def test_settings_tell_what_was_asked_for(smollm2: Model) -> None:
+    asked = {
+        "n_threads": 1, "n_ctx": 300, "n_batch": 96, "n_ubatch": 32, "max_resident": 3, "kv_unified": False,
+        "flash_attn": "disabled", "type_k": "q8_0",
+    }  # fmt: skip
+    with TokenEngine(smollm2, **asked) as engine:
+        found = engine.stats().settings
+    n_ctx = found.pop("n_ctx")
+    assert n_ctx == (768, "300 was asked for, as near as it can be")  # 256 for each sequence
+    assert found.pop("type_v").value == "f16"
+    assert found == {name: (value, "as it was asked for") for name, value in asked.items() if name != "n_ctx"}
+
+
+def test_settings_of_states_and_of_what_the_model_cannot(tiny_models: dict[str, Path]) -> None:
+    with TokenEngine(tiny_models["mamba-dense"], n_threads=1) as engine:
+        found = engine.stats().settings
+    assert found["max_resident"] == (8, "each has a state of its own")

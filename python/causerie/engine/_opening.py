@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any
 from causerie.errors import UnsupportedError
 from causerie.llama.context import Context
 from causerie.llama.model import Model
-from causerie.llama.placement import device_uses
-from causerie.llama.processors import processors
 
 if TYPE_CHECKING:
     import os
 
-    from causerie.llama.placement import DeviceUse
-
-__all__ = ["context_options", "on_gpu", "open_context", "open_model", "placement", "resolved"]
+__all__ = ["context_options", "on_gpu", "open_context", "open_model", "resolved"]
 
 _N_CTX = 8192
+_N_BATCH = 512
 _MANY_RESIDENT = 32
 _FEW_RESIDENT = 8  # where each costs a state of its own
 _EXACT_UBATCH = 48  # ggml's CPU backend computes attention of 64 tokens and more in tiles, so in another order
@@ -88,7 +85,7 @@ def context_options(
     *,
     n_ctx: int | None,
     max_resident: int | None,
-    n_batch: int,
+    n_batch: int | None,
     n_ubatch: int | None,
     kv_unified: bool,
     **options: Any,
@@ -99,7 +96,7 @@ def context_options(
         UnsupportedError, ValueError: as `open_context`.
     """
     _refuse_unable(model)
-    for argument, value in (("n_ctx", n_ctx), ("max_resident", max_resident)):
+    for argument, value in (("n_ctx", n_ctx), ("max_resident", max_resident), ("n_batch", n_batch)):
         if value is not None and value < 1:
             raise ValueError(f"{argument} must be at least 1, not {value}")
     states = model.is_recurrent or model.is_hybrid
@@ -107,7 +104,7 @@ def context_options(
     n_ctx = n_ctx or min(_N_CTX, model.n_ctx_train or _N_CTX)
     # One more, that keeps cells from being used in a wrong order.
     n_seq_max = _resident(model, max_resident, states=states) + shared
-    n_batch = max(min(n_batch, n_ctx), n_seq_max)
+    n_batch = max(min(n_batch or _N_BATCH, n_ctx), n_seq_max)
     # Where each sequence has a part of the memory to itself, llama.cpp wants room for one token of each.
     n_ubatch = max(n_ubatch or _exact_ubatch(model, n_batch), 1 if shared else n_seq_max)
     sizes = {"n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch, "n_seq_max": n_seq_max}
@@ -129,12 +126,6 @@ def _resident(model: Model, chosen: int | None, *, states: bool) -> int:
         name = model.architecture
         raise UnsupportedError(f"llama.cpp evaluates one sequence of a {name} model at a time: max_resident=1")
     return 1
-
-
-def placement(context: Context, *, chosen: int | None) -> tuple[tuple[int, str], tuple[DeviceUse, ...]]:
-    """How many threads compute and why, and what is on which device."""
-    reason = processors().reason if chosen is None else "as it was asked for"
-    return (context.n_threads, reason), device_uses(context.model, context)
 
 
 def _exact_ubatch(model: Model, n_batch: int) -> int:

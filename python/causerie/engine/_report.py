@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from causerie.engine._counters import Counters
     from causerie.engine.generation import Generation
     from causerie.engine.sequence import Sequence
+    from causerie.engine.settings import Setting
     from causerie.llama.placement import DeviceUse
 
 __all__ = ["gather_map", "gather_stats"]
@@ -23,7 +24,8 @@ def gather_stats(
     cache: Cache,
     unfinished: list[Generation],
     sequences: Iterable[Sequence],
-    placement: tuple[tuple[int, str], tuple[DeviceUse, ...]],
+    settings: dict[str, Setting],
+    devices: tuple[DeviceUse, ...],
 ) -> EngineStats:
     """`TokenEngine.stats`."""
     pool, parking = cache.pool, cache.saved.parking
@@ -56,8 +58,8 @@ def gather_stats(
         tokens_per_second=generated,
         prompt_tokens_per_second=prompt,
         busy_seconds=counters.busy_seconds,
-        threads=placement[0],
-        devices=placement[1],
+        settings=settings,
+        devices=devices,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from causerie.engine._cache import Cache
 from causerie.engine._counters import Counters
 from causerie.engine._leadership import Leadership, weakly
-from causerie.engine._opening import open_context, open_model, placement
+from causerie.engine._opening import open_context, open_model
 from causerie.engine._pace import Pace
 from causerie.engine._parking import Parking
 from causerie.engine._parking_folder import ParkingFolder
@@ -19,8 +19,10 @@ from causerie.engine._scheduler import Scheduler
 from causerie.engine._states import CarriesStates
 from causerie.engine.generation import Generation
 from causerie.engine.sequence import Sequence
+from causerie.engine.settings import settings
 from causerie.errors import BusyError, ClosedError, ContextOverflowError, NativeError
 from causerie.llama.model import Model
+from causerie.llama.placement import device_uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,7 +44,7 @@ class TokenEngine(CarriesStates):
         n_ctx: tokens all sequences together can hold in the context; None: 8192, or what the model was trained with if
             that is less. Sequences that find no room leave for a while, so there may be more of them.
         max_resident: sequences in the context at the same time; None: 32, or 8 for recurrent models.
-        n_batch: most tokens evaluated in one step; at least one for each sequence in the context.
+        n_batch: most tokens evaluated in one step, 512 by default; at least one for each sequence in the context.
         n_ubatch: most tokens computed at once; None: n_batch on a GPU, and 48 where there is none: from 64 on, the CPU
             computes attention in another order, so that a sequence would get slightly other logits in company than
             alone. More makes long prompts faster, on some CPUs several times: docs/performance.md.
@@ -75,7 +77,7 @@ class TokenEngine(CarriesStates):
         *,
         n_ctx: int | None = None,
         max_resident: int | None = None,
-        n_batch: int = 512,
+        n_batch: int | None = None,
         n_ubatch: int | None = None,
         n_threads: int | None = None,
         kv_unified: bool = True,
@@ -100,7 +102,8 @@ class TokenEngine(CarriesStates):
         self.model = open_model(model, model_options, context)
         try:
             self._context = open_context(self.model, **context)
-            self._placement = placement(self._context, chosen=n_threads)
+            self._settings = settings(self._context, {**context, "kv_unified": None if kv_unified else False})
+            self._devices = device_uses(self.model, self._context)
         except BaseException:
             if self._owns_model:
                 self.model.close()
@@ -343,7 +346,9 @@ class TokenEngine(CarriesStates):
             self._settle()
             with self._leadership.lock:
                 unfinished = self._scheduler.unfinished()
-                return gather_stats(self._counters, self._cache, unfinished, self._sequences, self._placement)
+                return gather_stats(
+                    self._counters, self._cache, unfinished, self._sequences, self._settings, self._devices
+                )
 
     def cache_map(self) -> CacheMap:
         """Which cells belong to which sequence, now. Waits for the end of a running step."""

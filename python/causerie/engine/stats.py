@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from causerie.engine.settings import Setting
     from causerie.llama.placement import DeviceUse
 
 __all__ = ["CacheEntry", "CacheMap", "EngineStats"]
@@ -33,7 +34,7 @@ class EngineStats:
         largest_step, mean_step: tokens in one evaluation: ever, and on average of the recent ones.
         tokens_per_second, prompt_tokens_per_second: generated and prompt tokens, of the recent evaluations.
         busy_seconds: time spent evaluating.
-        threads: how many compute, and why so many.
+        settings: what the engine was opened with and why, by the names of `TokenEngine`'s options.
         devices: which layers, and how much of weights, cache and buffers, are on which device.
     """
 
@@ -63,7 +64,7 @@ class EngineStats:
     tokens_per_second: float
     prompt_tokens_per_second: float
     busy_seconds: float
-    threads: tuple[int, str]
+    settings: dict[str, Setting]
     devices: tuple[DeviceUse, ...]
 
 

@@ -160,6 +160,22 @@ class Context(Handle):
             raise
 
     @property
+    def flash_attn(self) -> bool:
+        """Whether attention is computed as flash attention; "auto" was resolved when the context was made."""
+        with self._resource as pointer:
+            return bool(lib.causerie_flash_attn(pointer))
+
+    @property
+    def type_k(self) -> str:
+        """The tensor type of the cache's keys, as `type_k` names it."""
+        return str(ffi.string(lib.ggml_type_name(self._params.type_k)).decode())
+
+    @property
+    def type_v(self) -> str:
+        """The tensor type of the cache's values, as `type_v` names it."""
+        return str(ffi.string(lib.ggml_type_name(self._params.type_v)).decode())
+
+    @property
     def memory(self) -> Memory:
         """What this context remembers, per sequence."""
         return Memory(self)

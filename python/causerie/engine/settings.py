@@ -1,0 +1,78 @@
+"""What an engine was opened with, and why: what was asked for, and what was chosen where nothing was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from causerie.engine._opening import on_gpu
+from causerie.llama.processors import processors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from causerie.llama.context import Context
+
+__all__ = ["Setting", "settings"]
+
+_ASKED = "as it was asked for"
+
+
+class Setting(NamedTuple):
+    """One of an engine's settings.
+
+    Attributes:
+        value: what it is.
+        reason: why.
+    """
+
+    value: int | bool | str
+    reason: str
+
+
+def settings(context: Context, asked: Mapping[str, Any]) -> dict[str, Setting]:
+    """The settings of an engine's context.
+
+    Args:
+        context: as it was opened.
+        asked: options of the engine; None, or absent: nobody chose.
+    """
+    gpu = on_gpu(context.model)
+    states = context.model.is_recurrent or context.model.is_hybrid
+    chosen = {
+        "n_threads": (context.n_threads, processors().reason),
+        "n_ctx": (context.n_ctx, _why_n_ctx(context)),
+        "n_batch": (context.n_batch, "so many tokens, or sequences, go into one step at most"),
+        "n_ubatch": (context.n_ubatch, _why_n_ubatch(gpu=gpu)),
+        "max_resident": (
+            context.n_seq_max - (context.kv_unified and not states),
+            "each has a state of its own" if states else "sequences in the context at a time; others are parked",
+        ),
+        "kv_unified": (context.kv_unified, "sequences that begin alike hold the same cells"),
+        "flash_attn": (
+            "enabled" if context.flash_attn else "disabled",
+            "each layer's device can" if context.flash_attn else "not every layer's device can, or the model cannot",
+        ),
+        "type_k": (context.type_k, "exact, and quick with every kind of attention"),
+        "type_v": (context.type_v, "exact, and quick with every kind of attention"),
+    }
+    return {name: Setting(value, _why(name, value, reason, asked)) for name, (value, reason) in chosen.items()}
+
+
+def _why(name: str, value: object, reason: str, asked: Mapping[str, Any]) -> str:
+    wanted = asked.get(name)
+    if wanted is None or (name == "flash_attn" and wanted == "auto"):
+        return reason
+    return _ASKED if wanted == value else f"{wanted} was asked for, as near as it can be"
+
+
+def _why_n_ctx(context: Context) -> str:
+    trained = context.model.n_ctx_train
+    if trained and context.n_ctx == trained:
+        return "what the model was trained with"
+    return f"the model was trained with {trained}; memory is taken for all of it at once"
+
+
+def _why_n_ubatch(*, gpu: bool) -> str:
+    if gpu:
+        return "all of a step at once, as layers are on a GPU"
+    return "equal logits in any company: the CPU computes attention of 64 tokens and more in another order"
