@@ -17,10 +17,10 @@ from causerie.engine._parking_folder import ParkingFolder
 from causerie.engine._report import gather_map, gather_stats
 from causerie.engine._scheduler import Scheduler
 from causerie.engine._states import CarriesStates
-from causerie.engine.generation import Generation
+from causerie.engine.generation import Generation, prompt_ids
 from causerie.engine.sequence import Sequence
 from causerie.engine.settings import settings
-from causerie.errors import BusyError, ClosedError, ContextOverflowError, NativeError
+from causerie.errors import BusyError, ClosedError, NativeError
 from causerie.llama.model import Model
 from causerie.llama.placement import device_uses
 
@@ -204,17 +204,7 @@ class TokenEngine(CarriesStates):
             BusyError: a generation runs in this sequence.
             ValueError: the prompt is empty or holds ids out of range.
         """
-        ids = [int(token) for token in prompt]
-        if not ids:
-            raise ValueError("the prompt is empty")
-        if min(ids) < 0 or max(ids) >= self.model.n_vocab:
-            raise ValueError(f"token ids must be in 0..{self.model.n_vocab - 1}")
-        needed = len(ids) + (chooser is not None)
-        if needed > self.n_ctx:
-            raise ContextOverflowError(
-                f"the prompt needs {needed} tokens of context, there are {self.n_ctx}",
-                needed=needed, available=self.n_ctx, kind="too_long",
-            )  # fmt: skip
+        ids = prompt_ids(prompt, self.model.n_vocab, self.n_ctx, more=chooser is not None)
         self.require_open()
         last = sequence.generation
         if last is not None and last.cancelled and not last.done:

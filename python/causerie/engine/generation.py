@@ -5,16 +5,45 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from causerie.errors import ContextOverflowError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from causerie.engine._slots import Slot
     from causerie.engine.sequence import Sequence
     from causerie.llama.step import Chooser, Chosen
 
-__all__ = ["FinishReason", "Forcing", "Generation", "TokenSink"]
+__all__ = ["FinishReason", "Forcing", "Generation", "TokenSink", "prompt_ids"]
 
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "error"]
+
+
+def prompt_ids(prompt: Iterable[int], n_vocab: int, n_ctx: int, *, more: bool) -> list[int]:
+    """The ids of a prompt, checked.
+
+    Args:
+        prompt: the ids.
+        n_vocab: ids there are.
+        n_ctx: tokens of the longest sequence.
+        more: whether a token is to be chosen behind it.
+
+    Raises:
+        ContextOverflowError: it leaves no room for a token; `.needed` and `.available`.
+        ValueError: it is empty or holds ids out of range.
+    """
+    ids = [int(token) for token in prompt]
+    if not ids:
+        raise ValueError("the prompt is empty")
+    if min(ids) < 0 or max(ids) >= n_vocab:
+        raise ValueError(f"token ids must be in 0..{n_vocab - 1}")
+    needed = len(ids) + more
+    if needed > n_ctx:
+        raise ContextOverflowError(
+            f"the prompt needs {needed} tokens of context, there are {n_ctx}",
+            needed=needed, available=n_ctx, kind="too_long",
+        )  # fmt: skip
+    return ids
 
 
 class TokenSink(Protocol):

@@ -128,12 +128,11 @@ class Context(Handle):
             lib.causerie_cancel_attach(cancel, pointer)
             self._has_memory = lib.llama_get_memory(pointer) != ffi.NULL
             self._pooled = lib.llama_pooling_type(pointer) != lib.LLAMA_POOLING_TYPE_NONE
-            self.n_ctx: int = lib.llama_n_ctx(pointer)
-            self.n_ctx_seq: int = lib.llama_n_ctx_seq(pointer)
-            self.n_batch: int = lib.llama_n_batch(pointer)
-            self.n_ubatch: int = lib.llama_n_ubatch(pointer)
+            self.n_ctx, self.n_ctx_seq = int(lib.llama_n_ctx(pointer)), int(lib.llama_n_ctx_seq(pointer))
+            self.n_batch, self.n_ubatch = int(lib.llama_n_batch(pointer)), int(lib.llama_n_ubatch(pointer))
             self.n_seq_max: int = lib.llama_n_seq_max(pointer)
-            self.kv_unified = bool(kv_unified)
+            self.kv_unified, self.type_k, self.type_v = bool(kv_unified), type_k, type_v
+            self.flash_attn = bool(lib.causerie_flash_attn(pointer))  # what "auto" became
             self._outputs = Outputs(model, self.n_seq_max)
             keep = (params, self._eval, cancel)
             self._own(Resource("context", pointer, self._threads.free, model._resource, keep), model)
@@ -158,22 +157,6 @@ class Context(Handle):
         except NativeError as error:
             self._broken = self._broken or (str(error) if error.aborted else "")
             raise
-
-    @property
-    def flash_attn(self) -> bool:
-        """Whether attention is computed as flash attention; "auto" was resolved when the context was made."""
-        with self._resource as pointer:
-            return bool(lib.causerie_flash_attn(pointer))
-
-    @property
-    def type_k(self) -> str:
-        """The tensor type of the cache's keys, as `type_k` names it."""
-        return str(ffi.string(lib.ggml_type_name(self._params.type_k)).decode())
-
-    @property
-    def type_v(self) -> str:
-        """The tensor type of the cache's values, as `type_v` names it."""
-        return str(ffi.string(lib.ggml_type_name(self._params.type_v)).decode())
 
     @property
     def memory(self) -> Memory:

@@ -116,6 +116,7 @@ class Step(Uncopyable):
         self._choosers.clear()
         self._tops.clear()
         self._repeatable = False
+        lib.causerie_cancel_set(self._enough, False)
 
     def add(self, tokens: Sequence[int] | NDArray[Any], pos0: int, seq: int, chooser: Chooser | None = None) -> None:
         """Evaluate consecutive tokens of one sequence, and choose the token behind the last one.
