@@ -102,6 +102,26 @@ class TestTheSame:
         assert isolated.helper_pid not in {None, os.getpid()}
         assert isolated.n_ctx == 2048
 
+    def test_the_helper_knows_whether_somebody_reads_along(
+        self, isolated: Engine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        remote: Any = isolated._remote  # type: ignore[attr-defined]
+        sent: list[str] = []
+        send = remote._send
+
+        def spy(name: str, *arguments: Any) -> None:
+            sent.append(name)
+            send(name, *arguments)
+
+        monkeypatch.setattr(remote, "_send", spy)
+        chat = isolated.conversation()
+        chat.send(QUESTION, **GREEDY)
+        assert [name for name in sent if name in {"generate", "unwatch"}] == ["generate", "unwatch"]
+        sent.clear()
+        assert len(list(chat.stream(QUESTION, **GREEDY))) > 3
+        assert "unwatch" not in sent
+        assert not remote._unwatched
+
     @pytest.mark.parametrize(
         "options",
         [

@@ -176,6 +176,12 @@ class Helper:
         if generation is not None:
             self._engine.cancel(generation)
 
+    def do_unwatch(self, number: int) -> None:
+        """Nobody reads along any more."""
+        generation = self._running.get(number)
+        if generation is not None:
+            generation.watched = False
+
     def do_fork(self, parent: int, child: int) -> None:
         """Share what a sequence holds; where that is impossible, the other one begins empty."""
         with suppress(CauserieError, KeyError):

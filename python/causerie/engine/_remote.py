@@ -66,6 +66,7 @@ class Remote:
         self._leased = 0.0
         self._spoiled = False
         self._active: dict[int, Generation] = {}
+        self._unwatched: set[int] = set()  # of which the helper knows it
         self._asked: dict[int, Pending] = {}
         self._requests = count()
         self._places: WeakKeyDictionary[Sequence, tuple[int, int]] = WeakKeyDictionary()
@@ -199,11 +200,14 @@ class Remote:
         """Nothing runs here that one would have to wait for."""
 
     def collect(self) -> None:
-        """End what was cancelled."""
+        """End what was cancelled, and tell the helper what nobody reads along any more."""
         for generation in self.unfinished():
             if generation.cancelled:
                 self._send("cancel", generation.number)
                 self.finish(generation, "cancelled")
+            elif not generation.watched and generation.number not in self._unwatched:
+                self._unwatched.add(generation.number)
+                self._send("unwatch", generation.number)
 
     def step(self) -> None:
         """Wait a moment for news, and take them in."""
@@ -249,7 +253,7 @@ class Remote:
         if enough:
             self._send("cancel", number)
             self.finish(generation, "stop")
-        else:
+        elif generation.watched:
             self._tell(generation.listeners)
 
     def _on_ended(self, number: int, reason: FinishReason, error: BaseException | None, full: bool) -> None:
@@ -274,6 +278,7 @@ class Remote:
         generation.ended = time.perf_counter()
         with self._lock:
             self._active.pop(generation.number, None)
+            self._unwatched.discard(generation.number)
             generation.finish_reason = reason
         self._tell(generation.listeners)
 
