@@ -98,7 +98,7 @@ cuda-toolkit: .venv/made ## NVIDIA's toolkit from wheels, to compile with, into 
 
 # The portable wheel with one more plugin. Plugins are not linked to: without a driver, or the libraries of NVIDIA's, the
 # others work. CUDAToolkit_ROOT names an installed toolkit instead.
-wheel-cuda: .venv/made .venv/settings ## a wheel with CUDA in dist/ (25 minutes for each architecture); CUDA_ARCHS=90
+wheel-cuda: .venv/made .venv/settings ## a wheel with CUDA in dist/ (half an hour on 2 cores); CUDA_ARCHS=90
 	@[ -n "$$CUDAToolkit_ROOT" ] || .venv/bin/python toolchains/cuda.py build/cuda/toolkit
 	@export CUDAToolkit_ROOT="$${CUDAToolkit_ROOT:-$$PWD/build/cuda/toolkit}"; export CUDACXX="$$CUDAToolkit_ROOT/bin/nvcc"; \
 	CAUSERIE_PORTABLE=1 .venv/bin/python -m build --wheel --no-isolation -C build-dir=build/cuda/cmake \
