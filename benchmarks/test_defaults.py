@@ -33,7 +33,7 @@ def settings() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("turns", "prompt"), [(4, 0), (1, 1500)], ids=["four turns of 40 and 128 tokens", "a prompt of 1500 and 128 tokens"]
+    ("turns", "prompt"), [(4, 0), (1, 600)], ids=["four turns of 40 and 128 tokens", "a prompt of 600 and 128 tokens"]
 )
 def test_defaults_against_a_sweep(model_path: Path, benchmark: Any, turns: int, prompt: int) -> None:
     """Bar: within 3 % of the best, for conversations. Long prompts pay for equal logits (n_ubatch=48)."""
