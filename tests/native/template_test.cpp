@@ -53,6 +53,32 @@ common_json list(std::vector<common_json> messages) {
     return all;
 }
 
+// With several calls in a turn, answered in any order, and thinking throughout.
+common_json long_history(bool waits_for_answer) {
+    std::vector<common_json> all = {said("system", "Be brief.")};
+    for (int i = 0; i < 8; ++i) {
+        const std::string first = "call0" + std::to_string(1000 + 2 * i);
+        const std::string second = "call0" + std::to_string(1001 + 2 * i);
+        auto thought = said("assistant", "It is as it was before.\n");
+        thought["reasoning_content"] = i % 2 == 0 ? "Hm, \"is\" it?" : "";
+        all.push_back(said("user", "And <what> about this one, then?"));
+        all.push_back(calling({call(first.c_str(), "Oslo"), call(second.c_str(), "Rome & Paris")}, i % 3 == 0 ? "Let me see." : "", "Two."));
+        all.push_back(of_tool((i % 4 == 0 ? second : first).c_str(), "5 C"));
+        all.push_back(of_tool((i % 4 == 0 ? first : second).c_str(), R"({"c": 20, "sky": ["blue", null]})"));
+        all.push_back(thought);
+        all.push_back(said("user", "So?"));
+        all.push_back(calling({call(first.c_str(), "Oslo")}));
+        all.push_back(of_tool(first.c_str(), "noted"));
+        if (i < 7 || !waits_for_answer) {
+            all.push_back(said("assistant", "So."));
+        }
+    }
+    if (!waits_for_answer) {
+        all.push_back(said("user", "?"));
+    }
+    return list(all);
+}
+
 std::vector<common_json> histories() {
     const auto asked = said("user", "Is it <warm> in Oslo?\n\n");
     auto thought = said("assistant", "So it is.");
@@ -68,6 +94,8 @@ std::vector<common_json> histories() {
               of_tool("call00002", R"({"c": 20})"), said("assistant", "Rome is."), said("user", "Thanks.")}),
         list({asked, said("assistant", "Yes."), said("user", "Why?"), said("assistant", "It is summer."), said("user", "Ah.")}),
         list({asked, said("assistant", "Yes.")}),
+        long_history(false),
+        long_history(true),
     };
 }
 
@@ -187,6 +215,27 @@ const std::vector<std::string> sayings = {
     "{% set l = [] %}{% for i in range(2) %}{{ l }}{% set _ = l.append(i) %}{% endfor %}",
     "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}{{ ns.x }}",
     "{% for i in range(30) %}{% for j in range(2) %}{% for k in range(2) %}{% set a = i %}{{ a }}{{ messages|length }}{% endfor %}{% endfor %}{% endfor %}",
+    "{% for i in range(4) %}a{% if i == 1 %}lost{% if true %}too{% continue %}{% endif %}{% endif %}b{% if i == 2 %}lost{% break %}{% endif %}{% endfor %}c",
+    "{% for i in range(2) %}{% for j in [] %}{% else %}lost{% break %}{% endfor %}{{ i }}{% endfor %}",
+    "{% for i in range(3) %}{% if i == 1 %}{{ [i] }}{% for j in [7] %}{{ j }}{% endfor %}{% continue %}{% endif %}{{ [i] }}x{% endfor %}",
+    "{% set l = [1] %}{% if true %}{{ l }}{% if true %}-{{ l }}-{% endif %}{% for i in l %}{{ i }}{% endfor %}{% set _ = l.append(2) %}{% endif %}{{ l }}",
+    "{% set ns = namespace(kept=[]) %}{% for i in 'ab'|list + [1, 2] %}{% set _ = ns.kept.append(loop) %}{% endfor %}{% for k in ns.kept %}{{ k.index }}{{ k.last }}{% endfor %}",
+    "{% set ns = namespace(l=none) %}{% for i in [1, 2, 3] %}{{ ns.l.index }}{% set ns.l = loop %}{% endfor %}{{ ns.l.index }}",
+    "{% for i in [1, 2] %}{{ loop.x }}{% set loop.x = i %}{{ loop.x }}{{ loop.index }}{% set loop.index = 9 %}{{ loop.index }}{% endfor %}",
+    "{% for i in [1, 2] %}{{ loop.nothing }}{{ loop['index'] }}{{ loop.first }}{% if loop %}l{% endif %}{{ loop == loop }}{% endfor %}",
+    "{% macro m(x) %}{{ x.index }}{{ x.length }}{% endmacro %}{% for i in [1, 2] %}{{ m(loop) }}{% endfor %}",
+    "{% macro m() %}{{ loop.revindex }}{% endmacro %}{% for i in [1, 2] %}{{ loop.index }}{{ m() }}{% endfor %}",
+    "{% for i in [5, 6] if i > loop.index %}{{ i }}{% endfor %}",
+    "{% for i in [1] %}{% for i in [2] %}{{ i }}{% set j = i %}{% endfor %}{{ i }}{{ j }}{% endfor %}",
+    "{% for a, a in [(1, 2)] %}{{ a }}{% endfor %}{% macro m(a, a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}",
+    // sets
+    "{% set ns = namespace(a=1) %}{% set ns.a = 2 %}{% set ns.b = 3 %}{{ ns.a }}{{ ns.b }}{{ ns['a'] }}{{ ns|tojson }}",
+    "{% set d = {'a' ~ 'b': 1, 2: 3, none: 4} %}{{ d.ab }}{{ d['ab'] }}{{ d['a' ~ 'b'] }}{% set d.ab = 5 %}{% set d.c = 6 %}{{ d.ab }}{{ d }}{{ d|length }}{{ 'ab' in d }}",
+    "{% set d = {} %}{% for i in range(40) %}{% set _ = d.items() %}{% endfor %}{% set ns = namespace(a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8, i=9, j=10, k=11, l=12, m=13, n=14, o=15, p=16, q=17) %}{% set ns.q = 'x' %}{% set ns.r = 'y' %}{{ ns.q }}{{ ns.r }}{{ ns.s }}{{ ns }}",
+    "{% set x.y = 1 %}",
+    "{% set messages[0] = 1 %}",
+    "{% set a, b = [1, 2, 3] %}",
+    "{% set ns = namespace() %}{% set ns.t %}a{{ messages|length }}{% endset %}{{ ns.t }}",
     // macros
     "{% macro m(a, b=2, c='x') %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }}{{ m(1, 3) }}{{ m(1, c=4) }}{{ m(b=5, a=6) }}{{ m(1, 2, 3, 4) }}",
     "{% macro m(a) %}{{ a }}{% endmacro %}{{ m() }}",
@@ -214,6 +263,32 @@ const std::vector<std::string> sayings = {
     "{{ 'abc'|tojson }}{{ {'a': 'é', 'b': [1, 2.5, none, true]}|tojson }}{{ 'a'|string }}{{ 'a'|list }}{{ '5'|int }}{{ 'a'|default }}{{ 'a'|indent(2) }}{{ 'a'|safe }}",
     "{{ 1 == 1.0 }}{{ 1 == true }}{{ 'a' == 'a' }}{{ 'a' != 'b' }}{{ [1] == [1] }}{{ {'a': 1} == {'a': 1} }}{{ none == none }}{{ missing == none }}{{ missing != missing }}{{ (1, 2) == (1, 2) }}",
     "{{ 'a' in 'abc' }}{{ 'a' in ['a'] }}{{ 'a' not in {'a': 1} }}{{ 1 + 2 * 3 }}{{ 'a' ~ 1 }}{{ 'a' + 'b' }}{{ [1] + [2] }}{{ 7 % 4 }}{{ 'ab' * 2 }}{{ 1 < 2 and 2 > 1 }}",
+    "{{ 5 in [5] }}{{ 5 in [5.0] }}{{ true in [1] }}{{ 'a' in ['b', 'a'] }}{{ 'a' in [] }}{{ none in [none] }}{{ 'x' not in 'abc' }}{{ '' in '' }}{{ 'a' in {'a': 1} }}{{ 1 in {1: 2} }}{{ missing in [1] }}{{ 'a' in missing }}{{ 'a' not in missing }}",
+    "{{ 'a' in 5 }}",
+    "{{ 5 in 'a5' }}",
+    "{{ 'a' < 'b' }}",
+    "{{ 3 - 5 }}{{ 3 < 3 }}{{ 3 <= 3 }}{{ 3 > 3.5 }}{{ 3 >= 2 }}{{ 9007199254740993 + 0 }}{{ 1 + 1.5 }}{{ true + 1 if false else 2 }}{{ 5 / 2 }}{{ 2 * 3 }}{{ -3 % 2 }}",
+    "{{ 'a' ~ none }}{{ missing ~ 'a' }}{{ 'a' ~ 1 ~ 2.5 ~ true ~ [1] }}{{ '' + 'a' }}{{ ('a' ~ 'b') == 'ab' }}{{ 'ab' == ('a' ~ 'b') }}{{ ('a' ~ 'bc')|capitalize }}{{ (' ' ~ ' a ' ~ ' ')|trim }}|",
+    "{{ 0 and x }}{{ 0 or 'y' }}{{ 'a' and 'b' }}{{ missing or [] }}{{ not 'a' }}{{ not missing }}{{ 1 and not 0 }}",
+    "{% for v in [none, true, 1, 1.5, 'a', [1], (1, 2), {'a': 1}, messages, messages.append, missing] %}{{ v is none }}{{ v is defined }}{{ v is undefined }}{{ v is string }}{{ v is number }}{{ v is integer }}{{ v is float }}{{ v is boolean }}{{ v is mapping }}{{ v is sequence }}{{ v is iterable }}{{ v is callable }}{{ v is not none }}{{ v is eq(1) }}{{ v is in([1, 'a']) }}{{ v is true }};{% endfor %}",
+    "{{ 1 is nothing }}",
+    "{{ 'a' is odd }}",
+    "{{ 'a' is sameas('a') }}{% set a = 'x' %}{{ a is sameas(a) }}{{ none is sameas(none) }}{{ 1 is sameas(1) }}{{ true is sameas(true) }}{{ [] is sameas([]) }}",
+    "{{ messages|first }}{{ messages|last|tojson }}{{ messages|length }}{{ messages|count }}{{ {'b': 1, 'a': 2}|dictsort }}{{ {'a': 1}|items }}{{ missing|length }}{{ none|default('n') }}{{ none|string }}{{ true|string }}{{ 5|string }}{{ missing|list }}{{ missing|d(1) }}{{ [3, 1]|sort }}{{ (1, 2)|list }}{{ 5|upper }}{{ true|lower }}{{ [1, 'a']|join('-') }}",
+    "{{ messages|nothing }}",
+    "{{ missing|nothing }}",
+    "{{ [1]|trim }}{{ {'a': 1}|replace('a', 'b') }}{{ none|trim }}{{ 5|capitalize }}{{ 2.5|title }}",
+    "{{ 'a,b'.split(',')[1] }}{{ 'abc'.upper() }}{{ ' a '.strip() }}{{ 'abc'.startswith('a') }}{{ {'a': 1}.get('a') }}{{ {'a': 1}.get('b') }}{{ {'get': 1}.get('get') }}{{ {'get': 1}['get'] }}{{ {'a': 1}.items()|list }}{{ {'a': 1}.keys() }}{{ [1, 2].pop() }}",
+    "{{ {'f': 1}.f() }}",
+    "{{ missing.f() }}",
+    "{{ none.get('a') }}",
+    "{% set d = namespace(items=5) %}{{ d.items }}{{ d['items'] }}{{ d.items() }}",
+    "{% for i in [1] %}{{ loop.get('index') }}{% endfor %}",
+    "{% macro m(a, b) %}{{ a }}{{ b }}{% endmacro %}{{ m(b=1, a=missing) }}{{ m(missing, b=2) }}{{ m(3, a=4) }}{% set x = m(1, 2) %}{{ x|length }}{{ m(1, 2) == '12' }}",
+    "{% macro m(a, b=a) %}{{ b }}{% set a = 5 %}{{ a }}{% endmacro %}{% set a = 'outer' %}{{ m(1) }}{{ a }}",
+    "{% macro range(n) %}own{{ n }}{% endmacro %}{{ range(3) }}{% set namespace = 5 %}{{ namespace }}{% set dict = missing %}{{ dict(a=1).a }}",
+    "{% if messages.append %}f{% endif %}{% if messages[0].get %}g{% endif %}",
+    "{% filter trim %} {{ messages[0].role }}{% if true %} x{% endif %} {% endfilter %}|{% filter length %}{{ [1] }}{% endfilter %}",
     "{{ missing + 1 }}",
     "{{ none + 1 }}",
     "{% if messages %}a{% elif x %}b{% else %}c{% endif %}{% if missing %}a{% elif messages|length > 99 %}b{% else %}c{{ [1, 'x', {'y': 2}] }}{% endif %}",
@@ -228,7 +303,7 @@ const std::vector<std::string> sayings = {
 int templates_are_llama_cpps(const char * folder, bool thoroughly) {
     const auto ways = thoroughly ? options() : std::vector<common_json>{options()[1]};
     const auto few = std::vector<common_json>{histories()[2], histories()[4]};
-    const auto all = thoroughly ? histories() : few;
+    const auto all = thoroughly ? histories() : std::vector<common_json>{histories()[2], histories()[4], long_history(false)};
     int compared = 0;
     for (const auto & saying : sayings) {
         compared += compare(saying, saying, few, {options()[0]});
