@@ -48,6 +48,9 @@ class Printer {
 
     void finish() {
         for (const value & v : later_) {
+            if (is_list(v)) {
+                spend_whole(v);  // again: it may contain itself by now
+            }
             gather_string_parts_recursive(v, text_);
         }
         finished_ = true;

@@ -45,6 +45,13 @@ class Guard {
         }
     }
 
+    // For the engine, which would read lists in it when all is printed.
+    static void make_block(statements & nodes) {
+        auto all = std::make_unique<counted<block>>(block(std::move(nodes)));
+        nodes.clear();
+        nodes.push_back(std::move(all));
+    }
+
     void finish() {
         for (auto & needs_loop : loops_) {
             *needs_loop = *needs_loop || macro_mentions_loop_;
@@ -163,6 +170,7 @@ class Guard {
                    walk(n.call);
                    walk(n.caller_args);
                    walk_body(n.body);
+                   make_block(n.body);
                }) ||
                walk_filter_block(node);
     }
@@ -174,8 +182,9 @@ class Guard {
         }
         walk(known->filter);
         walk_body(known->body);
+        make_block(known->body);
         const size_t pos = known->pos;
-        node = std::make_unique<guarded_filter>(std::make_unique<counted<block>>(block(std::move(known->body))), std::move(known->filter));
+        node = std::make_unique<guarded_filter>(std::move(known->body.front()), std::move(known->filter));
         node->pos = pos;
         return true;
     }

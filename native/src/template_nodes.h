@@ -16,7 +16,7 @@ namespace causerie::guarded {
 
 using namespace jinja;
 
-inline constexpr int64_t scope_steps = 10;  // to copy the variables, and one more for each
+inline constexpr int64_t scope_steps = 10;  // for the engine, which copies the variables, and one more for each
 
 // Values
 
@@ -60,14 +60,20 @@ struct shown : around {
     using around::around;
     value execute_impl(context & ctx) const override {
         value v = inner->execute(ctx);
-        if (is_list(v)) {
-            spend_whole(v);
+        if (!is_list(v)) {
+            return v;
         }
-        return v;
+        spend_whole(v);
+        if (!ctx.is_get_stats) {
+            return v;
+        }
+        auto text = mk_val<value_string>();  // the engine's own nodes would read it later, when it may contain itself
+        gather_string_parts_recursive(v, text);
+        return text;
     }
 };
 
-// What a loop goes through; it copies the variables for each item.
+// What a loop goes through; the engine copies the variables for each item.
 struct iterated : around {
     std::shared_ptr<const int64_t> scope;
     iterated(statement_ptr && node, std::shared_ptr<const int64_t> cost) : around(std::move(node)), scope(std::move(cost)) {}
