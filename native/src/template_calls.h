@@ -5,7 +5,6 @@
 
 #include <map>
 #include <memory>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -74,8 +73,8 @@ struct guarded_filter : filter_expression {
         func_args args = named_.args(ctx, operand->execute(ctx));
         check_call(named_.name, args);
         const value & of = args.get_args().front();
-        const func_handler * handler =
-            ctx.is_get_stats || (makes_text_ && !is_text(of) && !of->is_undefined()) ? nullptr : handler_of(of, function_);
+        // Where there is none, the engine makes a text of the value first, or refuses.
+        const func_handler * handler = ctx.is_get_stats ? nullptr : handler_of(of, function_);
         value v = handler != nullptr ? call(function_, *handler, args)
                                      : filter_expression(fixed(of), named_.with(args)).execute_impl(ctx);
         spend_text(v);
@@ -85,15 +84,12 @@ struct guarded_filter : filter_expression {
   private:
     Named named_;
     std::string function_;
-    bool makes_text_ = false;  // of what is none, first
 
     void look_up() {
         static const std::map<std::string, std::string> others = {
             {"count", "length"}, {"d", "default"}, {"e", "escape"}, {"trim", "strip"}};
-        static const std::set<std::string> of_texts = {"capitalize", "lower", "replace", "strip", "title", "upper", "wordcount"};
         const auto other = others.find(named_.name);
         function_ = other == others.end() ? named_.name : other->second;
-        makes_text_ = of_texts.count(function_) != 0;
     }
 };
 
