@@ -86,7 +86,8 @@ common_chat_params TemplateMemory::apply_in_its_way(const common_chat_templates_
     Renderings renderings(known ? known->generation_prompt : "");
     try {
         common_chat_params params = common_chat_templates_apply(&templates_, inputs);
-        if (!renderings.found().empty() && params.generation_prompt == renderings.found() && params.prompt == renderings.first()) {
+        const std::string & begins = renderings.found();
+        if (!begins.empty() && params.generation_prompt == begins && params.prompt == renderings.first()) {
             remember(key, params);
         }
         return params;

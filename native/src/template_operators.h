@@ -54,8 +54,11 @@ struct guarded_binary : binary_expression {
     // Null for what the engine computes.
     value of_plain(const context & ctx, const value & a, const value & b) const {
         if (is_text(a) && is_text(b)) {
+            if (kind_ == Kind::In || kind_ == Kind::NotIn) {
+                return in(ctx, b->val_str.str().find(a->val_str.str()) != std::string::npos);
+            }
             if (kind_ != Kind::Add && kind_ != Kind::Join) {
-                return kind_ == Kind::In || kind_ == Kind::NotIn ? in(ctx, b->val_str.str().find(a->val_str.str()) != std::string::npos) : nullptr;
+                return nullptr;
             }
             auto text = mk_val<value_string>(a->val_str);
             text->val_str.append(b->val_str);

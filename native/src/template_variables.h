@@ -18,7 +18,8 @@ namespace causerie::guarded {
 using namespace jinja;
 
 struct quick_identifier : identifier {
-    explicit quick_identifier(identifier && node) : identifier(std::move(node)), name_(mk_val<value_string>(val)), otherwise_(other()) {}
+    explicit quick_identifier(identifier && node)
+        : identifier(std::move(node)), name_(mk_val<value_string>(val)), otherwise_(other()) {}
     value execute_impl(context & ctx) const override {
         spend_steps(1);
         const value * known = find_variable(ctx, name_);
