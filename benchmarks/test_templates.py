@@ -20,8 +20,18 @@ TOOL: dict[str, Any] = {
     },
 }
 HERMES, THINKING = "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "Qwen-Qwen3-0.6B"
-# Those that take longest: for them llama.cpp has ways of its own, and their loops go through all messages for each.
-SLOWEST = ["openai-gpt-oss-120b", "google-gemma-4-31B-it", "Kimi-K3", "Cohere2MoE"]
+# Those of llama.cpp's that take longest: they call macros for each message, or go through all messages for each.
+SLOWEST = [
+    "Kimi-K3",
+    "google-gemma-4-31B-it",
+    "mistralai-Ministral-3-14B-Reasoning-2512",
+    "unsloth-mistral-Devstral-Small-2507",
+    "Cohere2MoE",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+    "Reka-Edge",
+    "upstage-Solar-Open-100B",
+    "openai-gpt-oss-120b",
+]
 WORDS = ["Words", "that", "go", "on,", "as", "a", '"model"', "writes", "them,\nand", "so", ""]
 
 

@@ -2,16 +2,20 @@
 
 #include "template_guard.h"
 
+#include <algorithm>
 #include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "template_bodies.h"
+#include "template_calls.h"
 #include "template_loop.h"
 #include "template_members.h"
 #include "template_nodes.h"
-#include "template_quick.h"
+#include "template_operators.h"
 #include "template_renderings.h"
+#include "template_variables.h"
 
 namespace {
 
@@ -32,10 +36,20 @@ class Guard {
         }
     }
     void walk_body(statements & nodes) {
+        nodes.erase(std::remove_if(nodes.begin(), nodes.end(), prints_nothing), nodes.end());
         walk(nodes);
         for (auto & node : nodes) {
-            node = std::make_unique<shown>(std::move(node));
+            if (dynamic_cast<const expression *>(node.get()) != nullptr && !is_stmt<quick_text>(node)) {
+                node = std::make_unique<shown>(std::move(node));
+            }
         }
+    }
+
+    // For the engine, which would read lists in it when all is printed.
+    static void make_block(statements & nodes) {
+        auto all = std::make_unique<counted<block>>(block(std::move(nodes)));
+        nodes.clear();
+        nodes.push_back(std::move(all));
     }
 
     void finish() {
@@ -47,8 +61,38 @@ class Guard {
   private:
     std::shared_ptr<int64_t> scope_ = std::make_shared<int64_t>(scope_steps);
     std::vector<std::shared_ptr<bool>> loops_;
+    std::shared_ptr<LoopUse> loop_use_ = std::make_shared<LoopUse>();
     size_t mentions_of_loop_ = 0;
     bool macro_mentions_loop_ = false;  // then the "loop" where it is called, which may be anywhere
+
+    void note_loop(const std::string & name, const identifier * member) {
+        if (name != "loop") {
+            return;
+        }
+        ++mentions_of_loop_;
+        if (member == nullptr) {
+            loop_use_->note_all();
+        } else {
+            loop_use_->note(member->val);
+        }
+    }
+
+    void walk_member(member_expression & member) {
+        const auto * of = cast_stmt<identifier>(member.object);
+        const auto * name = member.computed ? nullptr : cast_stmt<identifier>(member.property);
+        if (of != nullptr && name != nullptr && of->val == "loop") {
+            note_loop(of->val, name);
+            const size_t pos = of->pos;
+            member.object = std::make_unique<quick_identifier>(identifier(of->val));
+            member.object->pos = pos;
+            return;
+        }
+        walk(member.object, member.property);
+    }
+
+    static bool prints_nothing(const statement_ptr & node) {
+        return is_stmt<comment_statement>(node) || is_stmt<noop_statement>(node);
+    }
 
     template <class... Children> void walk(statement_ptr & first, statement_ptr & second, Children &... more) {
         walk(first);
@@ -94,7 +138,7 @@ class Guard {
         walk_body(known->default_block);
         loops_.push_back(std::make_shared<bool>(mentions_of_loop_ > mentions));
         const size_t pos = known->pos;
-        node = std::make_unique<quick_for>(std::move(*known), scope_, loops_.back());
+        node = std::make_unique<quick_for>(std::move(*known), scope_, loops_.back(), loop_use_);
         node->pos = pos;
         return true;
     }
@@ -106,7 +150,7 @@ class Guard {
                    walk_body(n.body);
                    walk_body(n.alternate);
                }) ||
-               replace<counted<set_statement>, set_statement>(node, [&](auto & n) {
+               replace<quick_set, set_statement>(node, [&](auto & n) {
                    ++*scope_;
                    walk(n.val);
                    if (is_stmt<member_expression>(n.assignee)) {  // others are not executed
@@ -126,6 +170,7 @@ class Guard {
                    walk(n.call);
                    walk(n.caller_args);
                    walk_body(n.body);
+                   make_block(n.body);
                }) ||
                walk_filter_block(node);
     }
@@ -137,15 +182,17 @@ class Guard {
         }
         walk(known->filter);
         walk_body(known->body);
+        make_block(known->body);
         const size_t pos = known->pos;
-        node = std::make_unique<guarded_filter>(std::make_unique<block>(std::move(known->body)), std::move(known->filter));
+        node = std::make_unique<guarded_filter>(std::move(known->body.front()), std::move(known->filter));
         node->pos = pos;
         return true;
     }
 
     bool walk_literal(statement_ptr & node) {
-        return replace<quick_identifier, identifier>(node, [&](auto & n) { mentions_of_loop_ += n.val == "loop" ? 1 : 0; }) ||
-               replace<counted<string_literal>, string_literal>(node, [](auto &) {}) ||
+        return replace<quick_identifier, identifier>(node, [&](auto & n) { note_loop(n.val, nullptr); }) ||
+               replace<quick_text, string_literal>(node, [](auto &) {}) ||
+               replace<quick_number, integer_literal>(node, [](auto &) {}) ||
                replace<counted<array_literal>, array_literal>(node, [&](auto & n) { walk_put(n.val); }) ||
                replace<counted<tuple_literal>, tuple_literal>(node, [&](auto & n) { walk_put(n.val); }) ||
                replace<counted<object_literal>, object_literal>(node, [&](auto & n) {
@@ -158,7 +205,7 @@ class Guard {
     }
 
     bool walk_expression(statement_ptr & node) {
-        return replace<guarded_member, member_expression>(node, [&](auto & n) { walk(n.object, n.property); }) ||
+        return replace<guarded_member, member_expression>(node, [&](auto & n) { walk_member(n); }) ||
                replace<guarded_call, call_expression>(node, [&](auto & n) {
                    walk(n.callee);
                    walk(n.args);
@@ -167,7 +214,7 @@ class Guard {
                replace<guarded_filter, filter_expression>(node, [&](auto & n) { walk(n.operand, n.filter); }) ||
                replace<guarded_test, test_expression>(node, [&](auto & n) { walk(n.operand, n.test); }) ||
                replace<counted<select_expression>, select_expression>(node, [&](auto & n) { walk(n.lhs, n.test); }) ||
-               replace<counted<unary_expression>, unary_expression>(node, [&](auto & n) { walk(n.argument); }) ||
+               replace<quick_not, unary_expression>(node, [&](auto & n) { walk(n.argument); }) ||
                replace<counted<ternary_expression>, ternary_expression>(
                    node, [&](auto & n) { walk(n.condition, n.true_expr, n.false_expr); }) ||
                replace<counted<keyword_argument_expression>, keyword_argument_expression>(

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "large_stack.h"
+#include "template_values.h"
 
 namespace {
 
@@ -55,10 +56,10 @@ void measure(const value & v, causerie::Extent & extent, int level) {
     if (extent.bytes > limits().left.bytes) {
         causerie::spend_bytes(extent.bytes);
     }
-    if (is_val<value_string>(v)) {
+    if (causerie::guarded::is_text(v)) {
         extent.bytes += causerie::text_bytes(v);
-    } else if (is_val<value_array>(v)) {
-        for (const value & item : v->as_array()) {
+    } else if (causerie::guarded::is_list(v)) {
+        for (const value & item : v->val_arr) {
             measure(item, extent, level + 1);
         }
     } else if (is_val<value_object>(v)) {
@@ -123,6 +124,9 @@ void spend_bytes(int64_t bytes) {
 }
 
 void spend_nesting(const value & v) {
+    if (guarded::is_text(v)) {
+        return;
+    }
     const bool holds = is_val<value_array>(v) || is_val<value_object>(v) || is_val<value_func>(v) || is_val<value_kwarg>(v);
     if (holds && ++limits().nested > most_nested) {
         exceed("it puts too many values into one another");
@@ -130,7 +134,7 @@ void spend_nesting(const value & v) {
 }
 
 void spend_text(const value & v) {
-    if (is_val<value_string>(v)) {
+    if (guarded::is_text(v)) {
         spend_bytes(text_bytes(v));
     }
 }
@@ -142,7 +146,9 @@ Extent extent_of(const value & v) {
 }
 
 void spend_whole(const value & v, int64_t repeated) {
-    if (repeated > 0) {
+    if (repeated == 1 && guarded::is_text(v)) {
+        spend_bytes(static_cast<int64_t>(sizeof(value)) + text_bytes(v));
+    } else if (repeated > 0) {
         spend_bytes(times(extent_of(v).bytes, repeated));
     }
 }
@@ -156,8 +162,8 @@ int64_t text_bytes(const value & v) {
 }
 
 int64_t items_of(const value & v) {
-    const bool is_object = is_val<value_object>(v);
-    const size_t n = is_object ? v->as_ordered_object().size() : is_val<value_array>(v) ? v->as_array().size() : 0;
+    const bool is_list = guarded::is_list(v);
+    const size_t n = is_list ? v->val_arr.size() : is_val<value_object>(v) ? v->as_ordered_object().size() : 0;
     return static_cast<int64_t>(n);
 }
 

@@ -1,58 +1,97 @@
 // A loop as the engine runs it, without its copies: it copies all variables once more for each item, whether or not the
-// loop has a condition, and describes each item in a "loop" that most bodies never look at.
+// loop has a condition, and describes each item in a "loop" of which most bodies look at little.
 
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "template_bodies.h"
 #include "template_limits.h"
-#include "template_quick.h"
 #include "template_scope.h"
+#include "template_values.h"
 
 namespace causerie::guarded {
 
 using namespace jinja;
 
-inline value text_value(const char * text) { return mk_val<value_string>(std::string(text)); }
+using Items = std::vector<value>;
 
-// What "loop" is while one of several items is gone through.
-inline value loop_value(const std::vector<value> & items, size_t i) {
-    static const value index = text_value("index"), index0 = text_value("index0"), revindex = text_value("revindex");
-    static const value revindex0 = text_value("revindex0"), first = text_value("first"), last = text_value("last");
-    static const value length = text_value("length"), previtem = text_value("previtem"), nextitem = text_value("nextitem");
-    auto loop = mk_val<value_object>();
-    loop->has_builtins = false;
-    loop->val_obj.reserve(9);
-    loop->unordered.reserve(9);
-    const auto put = [&](const value & name, value v) {
-        loop->unordered.emplace(name, v);
-        loop->val_obj.emplace_back(name, std::move(v));
-    };
-    const auto number = [](size_t n) { return mk_val<value_int>(static_cast<int64_t>(n)); };
-    const size_t n = items.size();
-    put(index, number(i + 1));
-    put(index0, number(i));
-    put(revindex, number(n - i));
-    put(revindex0, number(n - i - 1));
-    put(first, mk_val<value_bool>(i == 0));
-    put(last, mk_val<value_bool>(i == n - 1));
-    put(length, number(n));
-    put(previtem, i > 0 ? items[i - 1] : mk_val<value_undefined>("previtem"));
-    put(nextitem, i + 1 < n ? items[i + 1] : mk_val<value_undefined>("nextitem"));
-    return loop;
+struct LoopMember {
+    value name;
+    value (*of)(const Items & items, size_t i);
+};
+
+inline const std::array<LoopMember, 9> & loop_members() {
+    static const auto number = [](size_t n) -> value { return mk_val<value_int>(static_cast<int64_t>(n)); };
+    static const auto flag = [](bool is_true) -> value { return mk_val<value_bool>(is_true); };
+    static const std::array<LoopMember, 9> members = {{
+        {text_value("index"), [](const Items &, size_t i) { return number(i + 1); }},
+        {text_value("index0"), [](const Items &, size_t i) { return number(i); }},
+        {text_value("revindex"), [](const Items & items, size_t i) { return number(items.size() - i); }},
+        {text_value("revindex0"), [](const Items & items, size_t i) { return number(items.size() - i - 1); }},
+        {text_value("first"), [](const Items &, size_t i) { return flag(i == 0); }},
+        {text_value("last"), [](const Items & items, size_t i) { return flag(i == items.size() - 1); }},
+        {text_value("length"), [](const Items & items, size_t) { return number(items.size()); }},
+        {text_value("previtem"),
+         [](const Items & items, size_t i) { return i > 0 ? items[i - 1] : mk_val<value_undefined>("previtem"); }},
+        {text_value("nextitem"),
+         [](const Items & items, size_t i) { return i + 1 < items.size() ? items[i + 1] : mk_val<value_undefined>("nextitem"); }},
+    }};
+    return members;
 }
 
-struct quick_for : for_statement {
+// What a template looks at of "loop".
+class LoopUse {
+  public:
+    void note(const std::string & member) {
+        for (size_t k = 0; k < used_.size(); ++k) {
+            used_[k] = used_[k] || is_same(loop_members()[k].name->val_str, member);
+        }
+        count_ = static_cast<size_t>(std::count(used_.begin(), used_.end(), true));
+    }
+    void note_all() {
+        used_.fill(true);
+        count_ = used_.size();
+    }
+
+    // "loop" while an item is gone through. before: what it was for the one before, which is used again unless somebody
+    // has kept it.
+    value loop(const Items & items, size_t i, value before) const {
+        // This one and the variable, and nothing put into it.
+        const bool again = before && before.use_count() <= 2 && before->val_obj.size() == count_;
+        auto made = again ? nullptr : mk_val<value_object>();
+        if (made) {
+            made->has_builtins = false;
+        }
+        auto & object = made ? *made : static_cast<value_object_t &>(*before);
+        for (size_t k = 0; k < used_.size(); ++k) {
+            if (used_[k]) {
+                put_under(object, loop_members()[k].name, loop_members()[k].of(items, i));
+            }
+        }
+        return made ? value(made) : before;
+    }
+
+  private:
+    std::array<bool, 9> used_{};
+    size_t count_ = 0;
+};
+
+struct quick_for : printing<for_statement> {
     std::shared_ptr<const int64_t> scope;
     std::shared_ptr<const bool> needs_loop;
+    std::shared_ptr<const LoopUse> use;
 
-    quick_for(for_statement && node, std::shared_ptr<const int64_t> cost, std::shared_ptr<const bool> looks_at_loop)
-        : for_statement(std::move(node)), scope(std::move(cost)), needs_loop(std::move(looks_at_loop)) {
+    quick_for(for_statement && node, std::shared_ptr<const int64_t> cost, std::shared_ptr<const bool> looks_at_loop,
+              std::shared_ptr<const LoopUse> of_loop)
+        : printing(std::move(node)), scope(std::move(cost)), needs_loop(std::move(looks_at_loop)), use(std::move(of_loop)),
+          nodes_(body), otherwise_(default_block) {
         const auto * tuple = cast_stmt<tuple_literal>(loopvar);
         unpacks_ = tuple != nullptr;
         if (const auto * id = cast_stmt<identifier>(loopvar)) {
@@ -67,26 +106,41 @@ struct quick_for : for_statement {
     }
 
     value execute_impl(context & ctx) const override {
+        if (!is_usual_ || ctx.is_get_stats) {
+            spend_steps(*scope);
+            return for_statement::execute_impl(ctx);
+        }
+        return printing::execute_impl(ctx);
+    }
+
+    void print(context & ctx, value_string & text) const override {
+        if (!is_usual_ || ctx.is_get_stats) {
+            gather_string_parts_recursive(execute(ctx), text);
+            return;
+        }
         spend_steps(*scope);
-        value v = is_usual_ && !ctx.is_get_stats ? quickly(ctx) : for_statement::execute_impl(ctx);
-        spend_text(v);
-        return v;
+        Printer printer(text);
+        if (!print_items(ctx, printer)) {
+            otherwise_.print(ctx, printer);
+        }
+        printer.finish();
     }
 
   private:
+    Body nodes_, otherwise_;
     std::vector<value> names_;
     bool unpacks_ = false;
     bool is_usual_ = true;
 
     // What each item is, as far as the body is concerned; the engine takes all of them before it runs the body.
-    std::vector<value> items_in(const value & given) const {
-        std::vector<value> items;
-        if (is_val<value_object>(given)) {
+    Items items_in(const value & given) const {
+        Items items;
+        if (is_list(given)) {
+            items = given->val_arr;
+        } else if (is_val<value_object>(given)) {
             for (const auto & pair : given->as_ordered_object()) {
                 items.push_back(unpacks_ ? mk_val<value_tuple>(pair) : pair.first);
             }
-        } else if (is_val<value_array>(given)) {
-            items = given->as_array();
         } else if (!given->is_undefined()) {
             throw std::runtime_error("Expected iterable or object type in for loop: got " + given->type());
         }
@@ -97,81 +151,68 @@ struct quick_for : for_statement {
         if (!unpacks_) {
             return;
         }
-        if (!is_val<value_array>(item)) {
+        if (!is_list(item)) {
             throw std::runtime_error("Cannot unpack non-iterable type: " + item->type());
         }
-        const size_t n = item->as_array().size();
+        const size_t n = item->val_arr.size();
         if (n != names_.size()) {
             throw std::runtime_error(std::string("Too ") + (names_.size() > n ? "few" : "many") + " items to unpack");
         }
     }
 
-    std::vector<Variable> variables_in(context & ctx) const {
-        std::vector<Variable> found;
-        for (const value & name : names_) {
-            found.emplace_back(ctx, name);
-        }
-        return found;
-    }
-
-    void bind(std::vector<Variable> & to, const value & item) const {
+    void bind(context & ctx, const value & item) const {
         check(item);  // again: a body may change it
-        for (size_t i = 0; i < to.size(); ++i) {
-            to[i].set(unpacks_ ? item->as_array()[i] : item);
+        for (size_t i = 0; i < names_.size(); ++i) {
+            set_variable(ctx, names_[i], unpacks_ ? item->val_arr[i] : item);
         }
     }
 
-    std::vector<value> chosen(std::vector<value> && items, context & ctx, const statement_ptr & condition) const {
-        std::vector<value> kept;
+    Items chosen(Items && items, context & ctx, const statement_ptr & condition) const {
+        Items kept;
+        const Scope scope_of_condition(ctx);
         for (value & item : items) {
-            check(item);
-            if (condition != nullptr) {
-                Scope inner(ctx);
-                auto own = variables_in(inner);
-                bind(own, item);
-                if (!condition->execute(inner)->as_bool()) {
-                    continue;
-                }
+            bind(ctx, item);
+            if (condition->execute(ctx)->as_bool()) {
+                kept.push_back(std::move(item));
             }
-            kept.push_back(std::move(item));
         }
         return kept;
     }
 
-    value quickly(context & ctx) const {
+    // Whether an item was gone through to the end.
+    bool print_items(context & ctx, Printer & printer) const {
         static const value loop_name = text_value("loop");
-        static const statement_ptr none;
-        Scope inner(ctx);
         const auto * select = cast_stmt<select_expression>(iterable);
-        const value given = (select != nullptr ? select->lhs : iterable)->execute(inner);
-        const auto items = chosen(items_in(given), inner, select != nullptr ? select->test : none);
-        std::vector<value> results;
+        Items items = items_in((select != nullptr ? select->lhs : iterable)->execute(ctx));
+        if (select != nullptr) {
+            items = chosen(std::move(items), ctx, select->test);
+        } else {
+            for (const value & item : items) {
+                check(item);
+            }
+        }
+        if (items.empty()) {
+            return false;
+        }
         bool finished = false;
-        if (!items.empty()) {
-            std::optional<Variable> loop;
+        const Scope inner(ctx);
+        value loop;
+        for (size_t i = 0; i < items.size(); ++i) {
             if (*needs_loop) {
-                loop.emplace(inner, loop_name);
+                loop = use->loop(items, i, std::move(loop));
+                set_variable(ctx, loop_name, loop);
             }
-            auto own = variables_in(inner);
-            for (size_t i = 0; i < items.size(); ++i) {
-                if (loop) {
-                    loop->set(loop_value(items, i));
-                }
-                bind(own, items[i]);
-                try {
-                    guarded::execute(body, inner, results);
-                } catch (const continue_statement::signal &) {
-                    continue;
-                } catch (const break_statement::signal &) {
-                    break;
-                }
-                finished = true;
+            bind(ctx, items[i]);
+            try {
+                nodes_.print(ctx, printer);
+            } catch (const continue_statement::signal &) {
+                continue;
+            } catch (const break_statement::signal &) {
+                break;
             }
+            finished = true;
         }
-        if (!finished) {
-            guarded::execute(default_block, ctx, results);
-        }
-        return printed(std::move(results));
+        return finished;
     }
 };
 

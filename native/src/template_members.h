@@ -1,4 +1,4 @@
-// Nodes that ask before they act (template_guard.h): members of values, and operators between them.
+// Members of values.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #include "template_limits.h"
 #include "template_nodes.h"
-#include "template_quick.h"
+#include "template_values.h"
 
 namespace causerie::guarded {
 
@@ -15,12 +15,14 @@ struct guarded_member : member_expression {
     explicit guarded_member(member_expression && node) : member_expression(std::move(node)) {
         if (const auto * id = cast_stmt<identifier>(property); id != nullptr && !computed) {
             name_ = mk_val<value_string>(id->val);
+            missing_ = mk_val<value_undefined>(id->val);
+            of_objects_ = handler_of(mk_val<value_object>(), id->val);
         }
     }
     value execute_impl(context & ctx) const override {
         spend_steps(1);
         if (!computed) {
-            value v = name_ && !ctx.is_get_stats ? named(ctx) : member_expression::execute_impl(ctx);
+            value v = name_ && !ctx.is_get_stats ? named(object->execute(ctx)) : member_expression::execute_impl(ctx);
             spend_text(v);
             return v;
         }
@@ -44,22 +46,36 @@ struct guarded_member : member_expression {
         return v;
     }
 
-  private:
-    value name_;
-
-    value named(context & ctx) const {
-        const value of = object->execute(ctx);
-        const std::string & name = cast_stmt<identifier>(property)->val;
-        if (value function = function_of(of, name)) {
-            return function;
+    // The function that a value has under this name, if it is called; null if there is none, or the name is computed.
+    const func_handler * method(const value & of) const {
+        if (!name_) {
+            return nullptr;
         }
-        if (const auto * known = cast_val<value_object>(of)) {
+        if (is_just<value_object_t>(of)) {
+            return static_cast<const value_object_t &>(*of).has_builtins ? of_objects_ : nullptr;
+        }
+        return handler_of(of, name());
+    }
+    const std::string & name() const { return name_->val_str.parts.front().val; }
+
+    value named(const value & of) const {
+        if (const func_handler * handler = method(of)) {
+            return mk_val<value_func>(name(), *handler, of);
+        }
+        if (const auto * known = object_in(of)) {
             if (value found = entry_of(*known, name_)) {
                 return found;
             }
         }
-        return mk_val<value_undefined>(of->is_undefined() ? "object_property" : name);
+        static const value of_nothing = mk_val<value_undefined>("object_property");
+        return of->is_undefined() ? of_nothing : missing_;
     }
+
+  private:
+    value name_;
+    value missing_;
+    const func_handler * of_objects_ = nullptr;
+
     static statement_ptr index(const statement_ptr & node, context & ctx) {
         if (node == nullptr) {
             return nullptr;
@@ -67,45 +83,6 @@ struct guarded_member : member_expression {
         value v = node->execute(ctx);
         check_index(v);
         return fixed(std::move(v));
-    }
-};
-
-struct guarded_binary : binary_expression {
-    explicit guarded_binary(binary_expression && node) : binary_expression(std::move(node)) {}
-    value execute_impl(context & ctx) const override {
-        spend_steps(1);
-        if (op.value == "and" || op.value == "or") {
-            return binary_expression::execute_impl(ctx);
-        }
-        const value a = left->execute(ctx);
-        const value b = right->execute(ctx);
-        check(a, b);
-        if (op.value == "==" || op.value == "!=") {
-            return mk_val<value_bool>((*a == *b) == (op.value == "=="));
-        }
-        value v = binary_expression(op, fixed(a), fixed(b)).execute_impl(ctx);
-        spend_text(v);
-        return v;
-    }
-
-  private:
-    void check(const value & a, const value & b) const {
-        const bool lists = is_val<value_array>(a) && is_val<value_array>(b);
-        if (op.value == "*") {
-            spend_bytes(repeated(a, b) + repeated(b, a));
-        } else if (op.value == "+" && lists) {
-            spend_bytes(times(items_of(a) + items_of(b), sizeof(value)));
-        } else if (op.value == "in" || op.value == "not in") {
-            spend_whole(a);
-            check_test("in", a, b);
-        } else {
-            spend_whole(a);
-            spend_whole(b);
-        }
-    }
-    static int64_t repeated(const value & text, const value & count) {
-        const bool repeats = is_val<value_string>(text) && is_val<value_int>(count) && count->as_int() > 0;
-        return repeats ? times(text_bytes(text) + 1, count->as_int()) : 0;
     }
 };
 

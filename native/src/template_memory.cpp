@@ -47,8 +47,8 @@ TemplateMemory::TemplateMemory(const common_chat_templates & templates)
     const std::string & source = template_.source();
     try {
         const bool special = common_chat_try_specialized_template(template_, source, params).has_value();
-        remembers_ = !special && source.find(trimmed_by_llama_cpp) == std::string::npos;
-    } catch (const std::exception &) {  // then it is not known, and nothing is remembered
+        is_usual_ = !special && source.find(trimmed_by_llama_cpp) == std::string::npos;
+    } catch (const std::exception &) {  // then it is not known
     }
 }
 
@@ -82,22 +82,28 @@ std::string TemplateMemory::render(const common_chat_templates_inputs & inputs) 
 }
 
 common_chat_params TemplateMemory::apply_in_its_way(const common_chat_templates_inputs & inputs, const std::string & key) {
-    std::string begins;
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        const auto found = beginnings_.find(key);
-        begins = found == beginnings_.end() ? "" : found->second;
-    }
-    Renderings renderings(std::move(begins));
-    common_chat_params params = common_chat_templates_apply(&templates_, inputs);
-    if (!renderings.found().empty()) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        if (beginnings_.size() >= max_known) {
-            beginnings_.clear();
+    std::optional<common_chat_params> known = remembered(key);
+    Renderings renderings(known ? known->generation_prompt : "");
+    try {
+        common_chat_params params = common_chat_templates_apply(&templates_, inputs);
+        const std::string & begins = renderings.found();
+        if (!begins.empty() && params.generation_prompt == begins && params.prompt == renderings.first()) {
+            remember(key, params);
         }
-        beginnings_[key] = renderings.found();
+        return params;
+    } catch (const Rendered & rendered) {
+        known->prompt = rendered.text;
+        return *known;
     }
-    return params;
+}
+
+void TemplateMemory::remember(const std::string & key, const common_chat_params & params) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (known_.size() >= max_known) {
+        known_.clear();
+    }
+    known_[key] = params;
+    known_[key].prompt.clear();
 }
 
 std::optional<common_chat_params> TemplateMemory::remembered(const std::string & key) {
@@ -126,7 +132,7 @@ common_chat_params TemplateMemory::apply(const common_chat_templates_inputs & in
         return common_chat_templates_apply(&templates_, inputs);
     }
     const std::string key = inputs.messages.back().role + options;
-    if (!remembers_) {
+    if (!is_usual_) {
         return apply_in_its_way(inputs, key);
     }
     if (std::optional<common_chat_params> known = remembered(key)) {
@@ -137,12 +143,7 @@ common_chat_params TemplateMemory::apply(const common_chat_templates_inputs & in
     }
     common_chat_params params = common_chat_templates_apply(&templates_, inputs);
     if (render(inputs) == params.prompt) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        if (known_.size() >= max_known) {
-            known_.clear();
-        }
-        known_[key] = params;
-        known_[key].prompt.clear();
+        remember(key, params);
     }
     return params;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "template_bodies.h"
 #include "template_scope.h"
 
 namespace {
@@ -22,23 +23,21 @@ bool ends_with(const std::string & text, const std::string & end) {
 
 struct whole : statement {
     statements body;
-    explicit whole(statements && nodes) : body(std::move(nodes)) { pos = 0; }
+    causerie::guarded::Body nodes;
+    explicit whole(statements && all) : body(std::move(all)), nodes(body) { pos = 0; }
     std::string type() const override { return "Template"; }
     value execute_impl(context & ctx) const override {
         auto * renderings = ctx.is_get_stats ? nullptr : causerie::Renderings::current();
-        const bool begins_reply = renderings != nullptr && begins(ctx);
-        if (value known = renderings != nullptr ? renderings->known(begins_reply) : nullptr) {
-            return known;
+        const bool begins_reply = renderings != nullptr && begins(ctx);  // which the template may change
+        const value printed = nodes.printed(ctx);
+        std::string text;
+        for (const auto & part : printed->val_str.parts) {
+            text += part.val;
         }
-        auto results = mk_val<value_array>();
-        for (const auto & node : body) {
-            results->push_back(node->execute(ctx));
-        }
-        value text = runtime::gather_string_parts(results);
         if (renderings != nullptr) {
-            renderings->tell(begins_reply, text->as_string().str());
+            renderings->tell(begins_reply, text);
         }
-        return text;
+        return mk_val<value_string>(text);
     }
 
   private:
@@ -61,20 +60,13 @@ Renderings::~Renderings() { current_renderings() = before_; }
 
 Renderings * Renderings::current() { return current_renderings(); }
 
-jinja::value Renderings::known(bool begins_reply) const {
-    if (known_.empty() || made_ == 0) {
-        return nullptr;
-    }
-    return mk_val<value_string>(begins_reply ? first_ : first_.substr(0, first_.size() - known_.size()));
-}
-
 void Renderings::tell(bool begins_reply, const std::string & text) {
     ++made_;
     if (made_ == 1) {
         first_ = text;
         usual_ = begins_reply;
-        if (!begins_reply || !ends_with(text, known_)) {
-            known_.clear();  // then the others are made
+        if (begins_reply && !known_.empty() && ends_with(text, known_)) {
+            throw Rendered{text};
         }
     } else if (made_ == 2) {
         usual_ = usual_ && !begins_reply && first_.compare(0, text.size(), text) == 0;

@@ -1,5 +1,5 @@
 // The variables of a template's scopes. The engine keeps them to itself, looks each up by a text that it makes into a
-// value first, and enters a scope by putting one variable after the other into a new one.
+// value first, and enters a scope by making a new context, in which it puts one variable after the other.
 
 #pragma once
 
@@ -9,24 +9,22 @@
 
 namespace causerie {
 
-// A scope inside of another, with what is known there. Nothing may be set in the outer one while this one is used.
-struct Scope : jinja::context {
-    explicit Scope(jinja::context & outer);
+// While it exists, what is set in the context is forgotten with it, and hides what was there.
+class Scope {
+  public:
+    explicit Scope(jinja::context & ctx);
+    ~Scope();
+    Scope(const Scope &) = delete;
+    Scope & operator=(const Scope &) = delete;
+
+  private:
+    jinja::context & ctx_;
+    jinja::value_object outer_;
 };
 
 // The value of a variable; null if there is none. name: a text.
 const jinja::value * find_variable(jinja::context & ctx, const jinja::value & name);
 
-// A variable of a scope that is set again and again. The scope must outlive it.
-class Variable {
-  public:
-    Variable(jinja::context & ctx, const jinja::value & name);
-    void set(const jinja::value & v);
-
-  private:
-    jinja::value_object_t & all_;
-    jinja::value & known_;
-    size_t place_;
-};
+void set_variable(jinja::context & ctx, const jinja::value & name, const jinja::value & v);
 
 }  // namespace causerie

@@ -13,6 +13,7 @@ import pytest
 PROGRAM = Path(__file__).parent / "programs" / "hostile_templates.py"
 STEPS, SIZE, DEPTH, ITSELF = "too many steps", "grow too large", "nested too deep", "contains itself"
 LIST = "{% set l = [] %}{% set _ = l.append(l) %}"
+PRINTED = "{% set l = [] %}{{ l }}{% set _ = l.append(l) %}"
 SPACE = "{% set n = namespace() %}{% set n.n = n %}"
 # A list of little memory that is written 2 ** 60 times.
 TREE = "{% set n = namespace(t=(1, 2)) %}{% for i in range(60) %}{% set n.t = (n.t, n.t) %}{% endfor %}"
@@ -104,6 +105,16 @@ LARGE = {
 }
 INSIDE_OUT = {
     "printed": (LIST + "{{ l }}", ITSELF),
+    "once it is printed": (PRINTED, ITSELF),
+    "once it is printed in a branch": ("{% if 1 %}" + PRINTED + "{% endif %}", ITSELF),
+    "once it is printed in a loop": ("{% for i in [1] %}" + PRINTED + "{% endfor %}", ITSELF),
+    "once it is printed in a macro": ("{% macro f() %}" + PRINTED + "{% endmacro %}{{ f() }}", ITSELF),
+    "once it is printed in a call block": (
+        "{% macro f() %}{{ caller() }}{% endmacro %}{% call f() %}" + PRINTED + "{% endcall %}",
+        ITSELF,
+    ),
+    "once it is printed in a filter block": ("{% filter upper %}" + PRINTED + "{% endfilter %}", ITSELF),
+    "once it is printed in a text": ("{% set x %}" + PRINTED + "{% endset %}", ITSELF),
     "as JSON": (LIST + "{{ l | tojson }}", ITSELF),
     "as a text": (LIST + "{{ l | string }}", ITSELF),
     "joined to a text": (LIST + "{{ l ~ 'x' }}", ITSELF),

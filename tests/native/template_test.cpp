@@ -15,6 +15,7 @@
 #include "causerie.h"
 #include "chat.h"
 #include "json.h"
+#include "template_sayings.h"
 
 namespace {
 
@@ -53,6 +54,32 @@ common_json list(std::vector<common_json> messages) {
     return all;
 }
 
+// With several calls in a turn, answered in any order, and thinking throughout.
+common_json long_history(bool waits_for_answer) {
+    std::vector<common_json> all = {said("system", "Be brief.")};
+    for (int i = 0; i < 8; ++i) {
+        const std::string first = "call0" + std::to_string(1000 + 2 * i);
+        const std::string second = "call0" + std::to_string(1001 + 2 * i);
+        auto thought = said("assistant", "It is as it was before.\n");
+        thought["reasoning_content"] = i % 2 == 0 ? "Hm, \"is\" it?" : "";
+        all.push_back(said("user", "And <what> about this one, then?"));
+        all.push_back(calling({call(first.c_str(), "Oslo"), call(second.c_str(), "Rome & Paris")}, i % 3 == 0 ? "Let me see." : "", "Two."));
+        all.push_back(of_tool((i % 4 == 0 ? second : first).c_str(), "5 C"));
+        all.push_back(of_tool((i % 4 == 0 ? first : second).c_str(), R"({"c": 20, "sky": ["blue", null]})"));
+        all.push_back(thought);
+        all.push_back(said("user", "So?"));
+        all.push_back(calling({call(first.c_str(), "Oslo")}));
+        all.push_back(of_tool(first.c_str(), "noted"));
+        if (i < 7 || !waits_for_answer) {
+            all.push_back(said("assistant", "So."));
+        }
+    }
+    if (!waits_for_answer) {
+        all.push_back(said("user", "?"));
+    }
+    return list(all);
+}
+
 std::vector<common_json> histories() {
     const auto asked = said("user", "Is it <warm> in Oslo?\n\n");
     auto thought = said("assistant", "So it is.");
@@ -68,6 +95,8 @@ std::vector<common_json> histories() {
               of_tool("call00002", R"({"c": 20})"), said("assistant", "Rome is."), said("user", "Thanks.")}),
         list({asked, said("assistant", "Yes."), said("user", "Why?"), said("assistant", "It is summer."), said("user", "Ah.")}),
         list({asked, said("assistant", "Yes.")}),
+        long_history(false),
+        long_history(true),
     };
 }
 
@@ -124,6 +153,29 @@ std::string of_shim(const causerie_template * tmpl, const common_json & json) {
     return field("prompt") + "\1" + field("generation_prompt") + "\1" + field("parser") + "\1" + field("grammar");
 }
 
+std::string capabilities_by_llama_cpp(const common_chat_templates * templates) {
+    try {
+        common_json caps = common_json::object();
+        for (const auto & [name, value] : common_chat_templates_get_caps(templates)) {
+            caps[name] = value;
+        }
+        caps["supports_thinking"] = common_chat_templates_support_enable_thinking(templates);
+        return caps.dump();
+    } catch (const std::exception &) {
+        return refused;
+    }
+}
+
+std::string capabilities_by_shim(const causerie_template * tmpl) {
+    char * text = causerie_template_caps(tmpl);
+    if (text == nullptr) {
+        return refused;
+    }
+    std::string caps = text;
+    causerie_string_free(text);
+    return caps;
+}
+
 void expect_same(const std::string & name, const common_json & json, const std::string & a, const std::string & b) {
     if (a != b) {
         std::fprintf(stderr, "%s with %s\n--- llama.cpp\n%s\n--- causerie\n%s\n", name.c_str(), json.dump().c_str(), a.c_str(), b.c_str());
@@ -138,6 +190,8 @@ int compare(const std::string & name, const std::string & source, const std::vec
     } catch (const std::exception &) {
     }
     causerie_template * own = causerie_template_new(source.c_str(), "<s>", "</s>");
+    expect_same(name, {}, plain == nullptr ? refused : capabilities_by_llama_cpp(plain.get()),
+                own == nullptr ? refused : capabilities_by_shim(own));
     int compared = 0;
     for (auto option : ways) {
         std::vector<std::string> expected;
@@ -160,78 +214,19 @@ std::string content_of(const std::filesystem::path & path) {
     return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-const std::vector<std::string> sayings = {
-    // loops
-    "{% for m in messages %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem.role }}{{ loop.nextitem.role }};{% endfor %}",
-    "{% for m in messages if m.role == 'user' %}{{ loop.index }}{{ loop.length }}{{ m.content }}{% else %}none{% endfor %}",
-    "{% for m in [] %}x{% else %}none{% endfor %}{% for m in missing %}x{% else %}none{% endfor %}",
-    "{% for m in 5 %}x{% endfor %}",
-    "{% for m in 'text' %}x{% endfor %}",
-    "{% for k, v in {'a': 1, 'b': [2]}.items() %}{{ k }}={{ v }}{{ loop.index }}{% endfor %}",
-    "{% for k in {'a': 1, 'b': 2} %}{{ k }}{{ loop.nextitem }}{% endfor %}{% for k, v in {'a': 1} %}{{ k }}{{ v }}{% endfor %}",
-    "{% for a, b in [(1, 2), (3, 4)] %}{{ a }}{{ b }}{{ loop.last }}{% endfor %}",
-    "{% for a, b in [(1, 2, 3)] %}{{ a }}{% endfor %}",
-    "{% for a, b, c in [(1, 2)] %}{{ a }}{% endfor %}",
-    "{% for a, b in [1] %}{{ a }}{% endfor %}",
-    "{% for a, b in [(1, 2), (3, 4)] if a > 1 %}{{ a }}{{ b }}{{ loop.length }}{% endfor %}",
-    "{% for i in range(5) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% else %}none{% endfor %}",
-    "{% for i in range(3) %}{% continue %}{% else %}none{% endfor %}",
-    "{% for i in range(3) %}{% break %}{% else %}none{% endfor %}",
-    "{% set x = 1 %}{% for i in range(3) %}{{ x }}{% set x = i + 10 %}{{ x }}{% endfor %}{{ x }}",
-    "{% for i in range(2) %}{{ i }}{% endfor %}{{ i }}{{ loop }}{{ loop is defined }}",
-    "{% for i in range(2) %}{% for j in range(2) %}{{ loop.index }}{% endfor %}{{ loop.index }}{% endfor %}",
-    "{% for i in range(2) %}{% for j in range(loop.index) if loop.index > 1 %}{{ i }}{{ j }}{% endfor %}{% endfor %}",
-    "{% for loop in [1, 2] %}{{ loop }}{% endfor %}{% for i in [1] %}{% set loop = 'x' %}{{ loop }}{% endfor %}",
-    "{% set l = [1, 2] %}{% for i in l %}{% set _ = l.append(3) %}{{ i }}{% endfor %}{{ l }}",
-    "{% set l = [[1, 2]] %}{% for a, b in l %}{% set _ = l[0].pop() %}{{ a }}{{ b }}{% endfor %}",
-    "{% set l = [] %}{% for i in range(2) %}{{ l }}{% set _ = l.append(i) %}{% endfor %}",
-    "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}{{ ns.x }}",
-    "{% for i in range(30) %}{% for j in range(2) %}{% for k in range(2) %}{% set a = i %}{{ a }}{{ messages|length }}{% endfor %}{% endfor %}{% endfor %}",
-    // macros
-    "{% macro m(a, b=2, c='x') %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }}{{ m(1, 3) }}{{ m(1, c=4) }}{{ m(b=5, a=6) }}{{ m(1, 2, 3, 4) }}",
-    "{% macro m(a) %}{{ a }}{% endmacro %}{{ m() }}",
-    "{% macro m(a=x) %}{{ a }}{% endmacro %}{% set x = 5 %}{{ m() }}{% for x in [7] %}{{ m() }}{% endfor %}",
-    "{% macro m() %}{{ loop.index }}{{ i }}{% endmacro %}{% for i in [4, 5] %}{{ m() }}{% endfor %}",
-    "{% macro m() %}{{ x }}{% set x = 2 %}{{ x }}{% endmacro %}{% set x = 1 %}{{ m() }}{{ x }}",
-    "{% macro down(n) %}{{ n }}{% if n > 0 %}{{ down(n - 1) }}{% endif %}{{ n }}{% endmacro %}{{ down(12) }}",
-    "{% macro a(n) %}{% for i in range(n) %}{{ b(i) }}{{ i }}{% endfor %}{% endmacro %}{% macro b(n) %}[{{ n }}{{ a(n) }}]{% endmacro %}{{ a(4) }}",
-    "{% macro m(x) %}<{{ caller(x) }}>{% endmacro %}{% set y = 3 %}{% call(z) m(1) %}{{ z }}{{ y }}{% endcall %}",
-    "{% macro m() %}{% for i in range(2) %}{{ caller() }}{% endfor %}{% endmacro %}{% for j in [8, 9] %}{% call m() %}{{ j }}{{ loop.index }}{% endcall %}{% endfor %}",
-    "{% macro m() %}a{% endmacro %}{% set f = m %}{{ f() }}{{ f }}{% set ns = namespace(f=m) %}{{ ns.f() }}",
-    "{{ nothing() }}",
-    "{{ 'text'() }}",
-    "{% macro m(a) %}{% if a %}{% for x in a %}{{ x }}{% else %}no{% endfor %}{% else %}-{% endif %}{% endmacro %}{{ m([1, 2]) }}{{ m([]) }}{{ m() }}",
-    // members, filters, operators
-    "{{ messages[0].content }}{{ messages[0]['role'] }}{{ messages[-1]['content'] }}{{ messages[9] }}{{ messages[-9] }}{{ messages['x'] }}{{ messages[0]['x'] }}{{ messages[0].x }}",
-    "{{ {'items': 1}.items }}{{ {'items': 1}['items'] }}{{ {'a': 1}['keys'] }}{{ {'a': 1}.get('b', 2) }}{{ {'a': none}['a'] }}{{ {'a': none}.a }}",
-    "{{ missing.x }}{{ missing['x'] }}{{ missing.x.y }}",
-    "{{ none.x }}{{ 5.x }}{{ 'abc'[1] }}{{ 'abc'[9] }}{{ 'abc'[true] }}{{ [1, 2][true] }}{{ 'abc'.upper }}{{ 'abc'[1:] }}{{ [1, 2, 3][::-1] }}",
-    "{{ {1: 'a', true: 'b'}[1] }}{{ {'a': 1}[1] }}{{ {'a': 1}[none] }}",
-    "{{ {'a': 1}[[1]] }}",
-    "{{ ' a b '|trim }}{{ ' a '|strip }}{{ 'abc'|count }}{{ 'abc'|length }}{{ ''|d('x', true) }}{{ 'a<b'|e }}{{ 'a'|upper|lower|capitalize }}{{ 'a,b'|split(',') }}",
-    "{{ 5|trim }}{{ none|upper }}{{ [1]|replace('1', '2') }}{{ missing|trim }}{{ missing|default('x') }}{{ 'xax'|trim('x') }}{{ 'aXa'|replace('X', 'y') }}",
-    "{{ 'abc'|nothing }}",
-    "{{ 'abc'|tojson }}{{ {'a': 'é', 'b': [1, 2.5, none, true]}|tojson }}{{ 'a'|string }}{{ 'a'|list }}{{ '5'|int }}{{ 'a'|default }}{{ 'a'|indent(2) }}{{ 'a'|safe }}",
-    "{{ 1 == 1.0 }}{{ 1 == true }}{{ 'a' == 'a' }}{{ 'a' != 'b' }}{{ [1] == [1] }}{{ {'a': 1} == {'a': 1} }}{{ none == none }}{{ missing == none }}{{ missing != missing }}{{ (1, 2) == (1, 2) }}",
-    "{{ 'a' in 'abc' }}{{ 'a' in ['a'] }}{{ 'a' not in {'a': 1} }}{{ 1 + 2 * 3 }}{{ 'a' ~ 1 }}{{ 'a' + 'b' }}{{ [1] + [2] }}{{ 7 % 4 }}{{ 'ab' * 2 }}{{ 1 < 2 and 2 > 1 }}",
-    "{{ missing + 1 }}",
-    "{{ none + 1 }}",
-    "{% if messages %}a{% elif x %}b{% else %}c{% endif %}{% if missing %}a{% elif messages|length > 99 %}b{% else %}c{{ [1, 'x', {'y': 2}] }}{% endif %}",
-    "{% set a, b = (1, 2) %}{{ a }}{{ b }}{% set c %}x{{ a }}{% endset %}{{ c }}{{ c|length }}{% set true = 0 %}{{ true }}",
-    "{% filter upper %}a{{ messages[0].role }}{% endfilter %}{% generation %}x{% endgeneration %}{{ 1 if missing else 2 }}{{ not missing }}{{ -5 }}",
-    "{% for m in messages %}{{ raise_exception('no ' ~ m.role) }}{% endfor %}",
-    "{% break %}",
-};
-
 }  // namespace
 
 int templates_are_llama_cpps(const char * folder, bool thoroughly) {
     const auto ways = thoroughly ? options() : std::vector<common_json>{options()[1]};
     const auto few = std::vector<common_json>{histories()[2], histories()[4]};
-    const auto all = thoroughly ? histories() : few;
+    const auto all = thoroughly ? histories() : std::vector<common_json>{histories()[2], histories()[4], long_history(false)};
     int compared = 0;
-    for (const auto & saying : sayings) {
+    for (const auto & saying : sayings()) {
         compared += compare(saying, saying, few, {options()[0]});
+    }
+    for (unsigned seed = 0; seed < (thoroughly ? 1000U : 40U); ++seed) {
+        const std::string source = random_template(seed);
+        compared += compare(source, source, few, {options()[0]});
     }
     for (const auto & entry : std::filesystem::directory_iterator(folder)) {
         if (entry.path().extension() == ".jinja") {
