@@ -254,6 +254,8 @@ class Scheduler(Delivery):
     def _evaluation_failed(self, plan: list[Generation], error: BaseException) -> None:
         """Nothing was chosen, and the slots say what the memory holds now."""
         self._together = []  # the next step is planned anew
+        if not self._beyond_repair(error):
+            self._leave_last(plan)
         if isinstance(error, DecodeError) and error.code == _CANCELLED:
             return  # those who were cancelled are collected by the next step, the others go on
         if isinstance(error, CacheFullError):
@@ -268,6 +270,12 @@ class Scheduler(Delivery):
             self.fail(plan[0], error)
         else:
             self._one_by_one(plan)
+
+    def _leave_last(self, plan: list[Generation]) -> None:
+        """What was evaluated to its end, and not chosen from, has its last token evaluated again: for its logits."""
+        for generation in plan:
+            if generation.chooser is not None and generation.placed:
+                self._cache.cut(generation.slot, len(generation.target) - 1)
 
     @staticmethod
     def _one_by_one(plan: list[Generation]) -> None:
