@@ -184,7 +184,8 @@ class Step(Uncopyable):
         Args:
             times: steps to run at most. It ends early behind a step in which a chooser failed or chose a token that
                 ends a turn, or during which `hurry` was called, and before one that fails. Choosers that tell
-                log-probabilities, or have a sampler in Python, take one step at a time.
+                log-probabilities, or have a sampler in Python, take one step at a time; so does a context with an
+                `eval_callback`, as what it raises would lose the steps before.
 
         Returns:
             What `run` returns, for each step that was done: at least one.
@@ -197,7 +198,9 @@ class Step(Uncopyable):
             raise ValueError("the step before cannot be repeated: not every sequence evaluated and chose one token")
         self._repeatable = False
         count = len(self._choosers)
-        times = 1 if any(c.n_top is not None or c.has_custom for c in self._choosers) else uint("times", times, 1, 1024)
+        times = uint("times", times, 1, 1024)
+        if self._context._eval is not None or any(c.n_top is not None or c.has_custom for c in self._choosers):
+            times = 1
         tokens = ffi.new("llama_token[]", times * count)
         done = ffi.new("int32_t *")
 
