@@ -9,7 +9,7 @@ import pytest
 from tiny import N_VOCAB, write_llama
 
 from causerie import BusyError, CacheFullError, DecodeError, UnsupportedError
-from causerie.llama import Batch, Context, Model, ffi, lib
+from causerie.llama import Batch, Context, Model, _errors, ffi, lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -285,6 +285,16 @@ class TestFullCache:
             context.memory.seq_rm(1)
             feed(context, [5], pos0=200)
             assert np.isfinite(context.logits()).all()
+
+    def test_is_no_lack_of_memory_whatever_a_backend_warned_of(
+        self, tiny: Model, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        warned = "WARNING: failed to allocate 8.00 MiB of pinned memory"
+        monkeypatch.setattr(_errors, "call_log", lambda: warned)
+        with Context(tiny, n_ctx=256, n_threads=1) as context:
+            feed(context, [4] * 256)
+            with pytest.raises(CacheFullError, match=warned):
+                feed(context, [4], pos0=256)
 
 
 class TestEmbeddingInput:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from causerie.errors import CauserieError, NativeError, OutOfMemoryError, UnsupportedError
+from causerie.errors import CacheFullError, CauserieError, NativeError, OutOfMemoryError, UnsupportedError
 from causerie.llama import _at_exit as at_exit
 from causerie.llama._denied import denied, out_of_memory
 from causerie.llama._errors import call_log, check_decode
@@ -95,7 +95,8 @@ def _fail(context: Context, operation: str, code: int, before: _Before) -> None:
     if not context._broken:
         before.repair(thrown=isinstance(error, (NativeError, OutOfMemoryError)), code=code, log=log)
         context._check("putting the memory in order")
-        if not isinstance(error, OutOfMemoryError) and out_of_memory(str(error)):
+        # A full cache is no lack of memory, whatever a backend warned of meanwhile.
+        if not isinstance(error, (OutOfMemoryError, CacheFullError)) and out_of_memory(str(error)):
             error = denied(operation, str(error).removeprefix(f"{operation}: "))
     if context._eval is not None:
         context._eval.reraise()
