@@ -85,6 +85,13 @@ def test_settings_tell_what_was_asked_for(smollm2: Model) -> None:
     assert found == {name: (value, "as it was asked for") for name, value in asked.items() if name != "n_ctx"}
 
 
+def test_settings_tell_that_nobody_asked_for_what_was_fitted(tiny_models: dict[str, Path]) -> None:
+    path = tiny_models["llama-dense"]
+    with TokenEngine(path, devices="cpu", n_gpu_layers="auto", n_threads=1) as engine:
+        n_ctx = engine.stats().settings["n_ctx"]
+    assert n_ctx == (engine.model.n_ctx_train, "what the model was trained with")
+
+
 def test_settings_of_states_and_of_what_the_model_cannot(tiny_models: dict[str, Path]) -> None:
     with TokenEngine(tiny_models["mamba-dense"], n_threads=1) as engine:
         found = engine.stats().settings

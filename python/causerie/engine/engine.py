@@ -99,10 +99,11 @@ class TokenEngine(CarriesStates):
             "n_ctx": n_ctx, "max_resident": max_resident, "n_batch": n_batch, "n_ubatch": n_ubatch,
             "n_threads": n_threads, "kv_unified": kv_unified, "swa_full": swa_full,
         }  # fmt: skip
+        asked = {**context, "kv_unified": None if kv_unified else False}  # before a fitting n_ctx joins the options
         self.model = open_model(model, model_options, context)
         try:
             self._context = open_context(self.model, **context)
-            self._settings = settings(self._context, {**context, "kv_unified": None if kv_unified else False})
+            self._settings = settings(self._context, asked)
             self._devices = device_uses(self.model, self._context)
         except BaseException:
             if self._owns_model:
