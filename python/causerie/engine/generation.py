@@ -125,7 +125,7 @@ class Generation:
         self.waits_for: tuple[Generation, int] | None = None  # another one is evaluating what this one needs first
         self.cancelled = False
         self.watched = True
-        self.listeners: list[Callable[[], None]] = []  # called under the engine's lock after every change
+        self.listeners: list[Callable[[], None]] = []  # called under the lock after every change that is told
 
     @property
     def slot(self) -> Slot:
