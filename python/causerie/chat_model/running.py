@@ -90,7 +90,10 @@ class Running:
             name=f"session {index}",
         )
         try:
-            self._open[index] = conversation, conversation.stream_respond(**self._options.reply)
+            stream = conversation.stream_respond(**self._options.reply)
+            if not self._chunks:
+                stream.turn.unwatch()
+            self._open[index] = conversation, stream
         except BaseException:
             conversation.close()
             raise

@@ -12,7 +12,7 @@ from causerie.llama.model import Model
 if TYPE_CHECKING:
     import os
 
-__all__ = ["context_options", "on_gpu", "open_context", "open_model", "resolved"]
+__all__ = ["ONE_AT_A_TIME", "context_options", "on_gpu", "open_context", "open_model", "resolved"]
 
 _N_CTX = 8192
 _N_BATCH = 512
@@ -27,7 +27,7 @@ _OF_MODELS = frozenset(
     }
 )  # fmt: skip
 # llama.cpp stops at an internal check when it evaluates several sequences of these together.
-_ONE_AT_A_TIME = frozenset({"plamo2"})
+ONE_AT_A_TIME = frozenset({"plamo2"})
 
 
 def resolved(name: str | os.PathLike[str]) -> str:
@@ -120,7 +120,7 @@ def _refuse_unable(model: Model) -> None:
 
 def _resident(model: Model, chosen: int | None, *, states: bool) -> int:
     """Sequences in the context at the same time."""
-    if model.architecture not in _ONE_AT_A_TIME:
+    if model.architecture not in ONE_AT_A_TIME:
         return chosen or (_FEW_RESIDENT if states else _MANY_RESIDENT)
     if chosen not in {None, 1}:
         name = model.architecture

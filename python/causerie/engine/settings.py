@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from causerie.engine._opening import on_gpu
+from causerie.engine._opening import ONE_AT_A_TIME, on_gpu
 from causerie.llama.processors import processors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from causerie.llama.context import Context
+    from causerie.llama.model import Model
 
 __all__ = ["Setting", "settings"]
 
 _ASKED = "as it was asked for"
+_WHY_F16 = "rounds little on every device; what is quickest depends on the processor (docs/performance.md)"
 
 
 class Setting(NamedTuple):
@@ -45,15 +47,18 @@ def settings(context: Context, asked: Mapping[str, Any]) -> dict[str, Setting]:
         "n_ubatch": (context.n_ubatch, _why_n_ubatch(gpu=gpu)),
         "max_resident": (
             context.n_seq_max - (context.kv_unified and not states),
-            "each has a state of its own" if states else "sequences in the context at a time; others are parked",
+            _why_max_resident(context.model, states=states),
         ),
-        "kv_unified": (context.kv_unified, "sequences that begin alike hold the same cells"),
+        "kv_unified": (
+            context.kv_unified,
+            "no matter: states are not shared" if states else "sequences that begin alike hold the same cells",
+        ),
         "flash_attn": (
             "enabled" if context.flash_attn else "disabled",
             "each layer's device can" if context.flash_attn else "not every layer's device can, or the model cannot",
         ),
-        "type_k": (context.type_k, "exact, and quick with every kind of attention"),
-        "type_v": (context.type_v, "exact, and quick with every kind of attention"),
+        "type_k": (context.type_k, _WHY_F16),
+        "type_v": (context.type_v, _WHY_F16),
     }
     return {name: Setting(value, _why(name, value, reason, asked)) for name, (value, reason) in chosen.items()}
 
@@ -69,7 +74,13 @@ def _why_n_ctx(context: Context) -> str:
     trained = context.model.n_ctx_train
     if trained and context.n_ctx == trained:
         return "what the model was trained with"
-    return f"the model was trained with {trained}; memory is taken for all of it at once"
+    return f"the default, as memory is taken for all of it at once; the model was trained with {trained}"
+
+
+def _why_max_resident(model: Model, *, states: bool) -> str:
+    if model.architecture in ONE_AT_A_TIME:
+        return f"llama.cpp evaluates one sequence of a {model.architecture} model at a time"
+    return "each has a state of its own" if states else "sequences in the context at a time; others are parked"
 
 
 def _why_n_ubatch(*, gpu: bool) -> str:

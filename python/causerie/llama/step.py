@@ -185,7 +185,7 @@ class Step(Uncopyable):
             times: steps to run at most. It ends early behind a step in which a chooser failed or chose a token that
                 ends a turn, or during which `hurry` was called, and before one that fails. Choosers that tell
                 log-probabilities, or have a sampler in Python, take one step at a time; so does a context with an
-                `eval_callback`, as what it raises would lose the steps before.
+                `eval_callback`, as what it raises would lose the steps before, and one that computes them in parts.
 
         Returns:
             What `run` returns, for each step that was done: at least one.
@@ -199,7 +199,9 @@ class Step(Uncopyable):
         self._repeatable = False
         count = len(self._choosers)
         times = uint("times", times, 1, 1024)
-        if self._context._eval is not None or any(c.n_top is not None or c.has_custom for c in self._choosers):
+        in_parts = count > self._context.n_ubatch  # of a step that fails, the first ones would stay in memory
+        alone = in_parts or self._context._eval is not None
+        if alone or any(c.n_top is not None or c.has_custom for c in self._choosers):
             times = 1
         tokens = ffi.new("llama_token[]", times * count)
         done = ffi.new("int32_t *")
