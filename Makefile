@@ -58,7 +58,7 @@ test-constraints: .venv/tools ## 200 hot replies to every kind of constraint; RU
 
 test-vulkan: build/vulkan/installed .venv/tools ## the tests marked `backend` on Vulkan, which the CPU computes (lavapipe)
 	GGML_VK_VISIBLE_DEVICES=0 CAUSERIE_TEST_DEVICE=Vulkan0 PYTHONPATH="$$PWD/build/vulkan/site" \
-		.venv/bin/python -m pytest -m backend $(or $(ARGS),tests)
+		.venv/bin/python -m pytest -m backend $(or $(ARGS),tests -n auto --maxprocesses 4 --dist worksteal)
 
 tools: .venv/tools ## llama.cpp's own programs, as references for tests and benchmarks
 

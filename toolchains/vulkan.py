@@ -2,8 +2,8 @@
 """Collect what a build with GGML_VULKAN=ON and its tests need on Debian and its relatives: `make vulkan-packages`.
 
 The folder serves as VULKAN_SDK: headers of a Debian release that has new enough ones, which are unpacked there and
-nowhere else, and links to the system's loader and glslc. Those two, and a Vulkan driver that computes on the processor
-(Mesa's lavapipe), are installed where they are missing, if the user may do so.
+nowhere else, and links to the system's loader and glslc. Those two, a Vulkan driver that computes on the processor
+(Mesa's lavapipe) and a compiler cache are installed where they are missing, if the user may do so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-INSTALLED = ("mesa-vulkan-drivers", "libvulkan1", "glslc")
+# With ccache, which llama.cpp's build uses where it is there, a second build compiles only what differs.
+INSTALLED = ("mesa-vulkan-drivers", "libvulkan1", "glslc", "ccache")
 # llama.cpp needs Vulkan headers from 1.4.301 or so on; Debian 12 has 1.3.239.
 HEADERS = ("libvulkan-dev", "spirv-headers")
 HEADERS_RELEASE = "trixie"
