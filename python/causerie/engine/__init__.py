@@ -4,6 +4,7 @@ from causerie.engine.engine import TokenEngine
 from causerie.engine.generation import FinishReason, Forcing, Generation, TokenSink
 from causerie.engine.sequence import Sequence
 from causerie.engine.sequence_state import SequenceState
+from causerie.engine.settings import Setting
 from causerie.engine.stats import CacheEntry, CacheMap, EngineStats
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Generation",
     "Sequence",
     "SequenceState",
+    "Setting",
     "TokenEngine",
     "TokenSink",
 ]
