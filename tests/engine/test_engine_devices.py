@@ -9,7 +9,8 @@ import pytest
 from causerie import UnsupportedError
 from causerie.engine import TokenEngine
 from causerie.engine._opening import on_gpu
-from causerie.llama import Chooser, Model
+from causerie.engine.settings import settings
+from causerie.llama import Chooser, Context, Model
 from causerie.llama.device import default_devices
 from causerie.llama.processors import processors
 
@@ -90,6 +91,11 @@ def test_settings_tell_that_nobody_asked_for_what_was_fitted(tiny_models: dict[s
     with TokenEngine(path, devices="cpu", n_gpu_layers="auto", n_threads=1) as engine:
         n_ctx = engine.stats().settings["n_ctx"]
     assert n_ctx == (engine.model.n_ctx_train, "what the model was trained with")
+
+
+def test_settings_tell_that_less_than_the_default_fits(smollm2: Model) -> None:
+    with Context(smollm2, n_ctx=256, n_threads=1) as context:  # as fitting makes it, where nobody asked for a size
+        assert settings(context, {})["n_ctx"] == (256, "what fits beside the layers that are on devices")
 
 
 def test_settings_of_states_and_of_what_the_model_cannot(tiny_models: dict[str, Path]) -> None:

@@ -12,9 +12,9 @@ from causerie.llama.model import Model
 if TYPE_CHECKING:
     import os
 
-__all__ = ["ONE_AT_A_TIME", "context_options", "on_gpu", "open_context", "open_model", "resolved"]
+__all__ = ["N_CTX", "ONE_AT_A_TIME", "context_options", "on_gpu", "open_context", "open_model", "resolved"]
 
-_N_CTX = 8192
+N_CTX = 8192
 _N_BATCH = 512
 _MANY_RESIDENT = 32
 _FEW_RESIDENT = 8  # where each costs a state of its own
@@ -101,7 +101,7 @@ def context_options(
             raise ValueError(f"{argument} must be at least 1, not {value}")
     states = model.is_recurrent or model.is_hybrid
     shared = kv_unified and not states
-    n_ctx = n_ctx or min(_N_CTX, model.n_ctx_train or _N_CTX)
+    n_ctx = n_ctx or min(N_CTX, model.n_ctx_train or N_CTX)
     # One more, that keeps cells from being used in a wrong order.
     n_seq_max = _resident(model, max_resident, states=states) + shared
     n_batch = max(min(n_batch or _N_BATCH, n_ctx), n_seq_max)

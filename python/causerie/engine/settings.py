@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from causerie.engine._opening import ONE_AT_A_TIME, on_gpu
+from causerie.engine._opening import N_CTX, ONE_AT_A_TIME, on_gpu
 from causerie.llama.processors import processors
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ def _why_n_ctx(context: Context) -> str:
     trained = context.model.n_ctx_train
     if trained and context.n_ctx == trained:
         return "what the model was trained with"
+    if context.n_ctx < min(N_CTX, trained or N_CTX):
+        return "what fits beside the layers that are on devices"
     return f"the default, as memory is taken for all of it at once; the model was trained with {trained}"
 
 
