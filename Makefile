@@ -56,10 +56,9 @@ test-archs: .venv/tools ## the engine on every architecture that llama.cpp can w
 test-constraints: .venv/tools ## 200 hot replies to every kind of constraint; RUNS=200
 	CAUSERIE_CONSTRAINT_RUNS=$(or $(RUNS),200) .venv/bin/python -m pytest tests/conversation/test_constraints.py -s -o timeout=7200
 
-# One after the other, on all cores: lavapipe with one thread, or on one core, ended in damaged memory.
 test-vulkan: build/vulkan/installed .venv/tools ## the tests marked `backend` on Vulkan, which the CPU computes (lavapipe)
 	GGML_VK_VISIBLE_DEVICES=0 CAUSERIE_TEST_DEVICE=Vulkan0 PYTHONPATH="$$PWD/build/vulkan/site" \
-		.venv/bin/python -m pytest -m backend $(or $(ARGS),tests)
+		.venv/bin/python -m pytest -m backend $(or $(ARGS),-n auto --maxprocesses 4 --dist worksteal tests)
 
 tools: .venv/tools ## llama.cpp's own programs, as references for tests and benchmarks
 

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.backend
 # How far logits may be from the CPU's (docs/backends.md has what was measured).
 KINDS = {"llama-dense": 1e-6, "gemma3-dense": 1e-6, "mamba-dense": 1e-6, "falcon-h1-dense": 1e-6}
 SMOLLM2 = 1e-3
+# Mesa 22.3's lavapipe uses freed memory in it (docs/backends.md).
+FATAL_ON_LAVAPIPE = ("falcon-h1-dense", 1)
 WIDE = {"flash_attn": "disabled", "type_k": "f32", "type_v": "f32"}
 IDS = [1000 + 7 * i for i in range(48)]
 
@@ -43,6 +45,8 @@ def generated(engine: TokenEngine) -> list[int]:
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_memory(tiny_models: dict[str, Path], device: str, name: str, seed: int) -> None:
+    if (name, seed) == FATAL_ON_LAVAPIPE and "llvmpipe" in find_devices(device)[0].description:
+        pytest.skip("lavapipe takes hold of buffers that are freed, where a descriptor that no shader reads names them")
     with Model(tiny_models[name], devices="cpu") as judge, Model(tiny_models[name], devices=[device]) as model:
         reference = Reference(judge, KINDS[name], **WIDE)
         sizes: dict[str, Any] = {"n_ctx": 256 << seed, "max_resident": 2 + seed, "n_batch": 64, "n_ubatch": 32}
