@@ -192,6 +192,9 @@ bool causerie_flash_attn(const struct llama_context * ctx);
 int32_t causerie_devices_needed(
     const char * path, const struct llama_model_params * model_params, const struct llama_context_params * context_params,
     struct causerie_device_use * uses, int32_t room);
+/* Gives the memory of a context's cells back to the system, where it is the CPU's (Linux; elsewhere nothing happens). They
+ * must hold zeros, as in a new context; the memory is taken again as they are written. Returns the bytes; -1 on error. */
+int64_t causerie_give_back_cache(const struct llama_context * ctx);
 
 enum causerie_fit_status {
     CAUSERIE_FIT_FOUND = 0,

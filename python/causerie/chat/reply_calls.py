@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from causerie.chat.tool_call import ToolCall
@@ -33,6 +32,8 @@ class ReplyCalls:
 
     def _filled_id(self, index: int, avoid: set[str]) -> str:
         """An id for a call whose format has none: the same whenever the same prompt is answered."""
+        from hashlib import sha256  # OpenSSL is some 4 MB, for a call that few formats leave without an id
+
         while True:
             number = int.from_bytes(sha256(f"{index} {self._seed}".encode("utf-8", "replace")).digest()[:8], "big")
             signs = []

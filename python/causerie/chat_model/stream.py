@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
 from causerie.errors import CauserieError
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Iterator
     from types import TracebackType
 
@@ -98,6 +98,8 @@ class AsyncChatStream:
 
     async def _begin(self) -> None:
         """Begin without blocking the event loop; a task that is cancelled meanwhile leaves nothing running."""
+        import asyncio
+
         if self._beginning is None:
             if self._closed:
                 return
@@ -110,6 +112,8 @@ class AsyncChatStream:
             raise
 
     async def _stop_beginning(self, reason: BaseException) -> None:
+        import asyncio
+
         beginning = self._beginning
         if beginning is None or beginning.done():
             return

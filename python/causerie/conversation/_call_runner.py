@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 import inspect
@@ -15,6 +14,7 @@ from causerie.conversation._surfacing import surfacing
 from causerie.errors import ToolError
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Sequence
 
     from causerie.chat.tool_call import ToolCall
@@ -123,6 +123,8 @@ class CallRunner:
         Raises:
             asyncio.CancelledError: this was cancelled; functions that run are left alone.
         """
+        import asyncio
+
         self._loop = asyncio.get_running_loop()
         self._failed = self._fail_fast and any(plan.outcome is not None and plan.outcome.error for plan in plans)
         slots = asyncio.Semaphore(self._parallel)
@@ -148,6 +150,8 @@ class CallRunner:
                 self._failed = True
 
     async def _outcome(self, plan: Planned) -> Outcome:
+        import asyncio
+
         task = plan.task = asyncio.ensure_future(self._called(plan))
         self._running.append(plan)
         try:
@@ -172,6 +176,8 @@ class CallRunner:
             self._running.remove(plan)
 
     async def _called(self, plan: Planned) -> Outcome:
+        import asyncio
+
         tool = plan.tool
         assert tool is not None  # noqa: S101 - a call without a tool has an outcome
         try:
@@ -198,6 +204,8 @@ class CallRunner:
 
     @staticmethod
     def _failed_with(plan: Planned, error: BaseException) -> Outcome:
+        import asyncio
+
         if isinstance(error, asyncio.CancelledError):  # of a function: this task was not cancelled
             error = ToolError(f"{plan.call.name} was cancelled", tool=plan.call.name, call=plan.call)
         return Outcome(error_text(error), surfacing(error))
@@ -216,6 +224,8 @@ async def outcome_in_thread(function: Callable[[], Any], name: str) -> tuple[Any
 
     A task that is cancelled meanwhile no longer waits for it.
     """
+    import asyncio
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 

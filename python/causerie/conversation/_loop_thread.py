@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 import threading
@@ -10,6 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable
 
 __all__ = ["LoopThread"]
@@ -31,6 +31,8 @@ class LoopThread:
 
         An exception in the waiting thread (Ctrl-C) cancels it.
         """
+        import asyncio
+
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=_serve, args=(self._loop,), name="causerie tools", daemon=True)
@@ -75,6 +77,8 @@ def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    import asyncio
+
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
@@ -86,6 +90,8 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _ended(tasks: list[asyncio.Task[Any]]) -> None:
+    import asyncio
+
     _cancel(tasks)
     if tasks:
         await asyncio.wait(tasks, timeout=_GRACE)

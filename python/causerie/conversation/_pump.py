@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from causerie.engine import Generation
@@ -74,6 +74,8 @@ class Pump:
 
     async def wait(self, work: Waitable, ready: Callable[[], bool]) -> None:
         """Return once `ready()`, which is cheap and called by any thread."""
+        import asyncio
+
         if ready():
             return
         waiting = _Waiting(work, ready, asyncio.get_running_loop().create_future())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import weakref
@@ -293,6 +292,8 @@ def _drop(end: Callable[[], None], loop: LoopThread) -> None:
 
 async def _in_executor(function: Callable[[], None]) -> None:
     """Call it without blocking the event loop; if this task is cancelled meanwhile, it still ends first."""
+    import asyncio
+
     future = asyncio.get_running_loop().run_in_executor(None, function)
     try:
         await asyncio.shield(future)

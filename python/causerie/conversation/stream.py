@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import weakref
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Callable, Iterator
     from types import TracebackType
 
@@ -182,6 +182,8 @@ def _abandon_with(stream: Stream | AsyncStream, turn: Turn) -> weakref.finalize[
 
 async def _in_executor(begin: Callable[[], Turn]) -> Turn:
     """Begin a turn without blocking the event loop; a task that is cancelled meanwhile leaves nothing running."""
+    import asyncio
+
     future = asyncio.get_running_loop().run_in_executor(None, begin)
     try:
         return await asyncio.shield(future)

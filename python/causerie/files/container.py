@@ -16,7 +16,6 @@ finds damage, not malice.
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import stat
@@ -61,6 +60,8 @@ class Entry(NamedTuple):
 def _digest(version: int, data: bytes | memoryview) -> bytes:
     """The checksum of some bytes as a version has it."""
     if version == _OLDEST:
+        import hashlib  # OpenSSL is some 4 MB, which other versions do without
+
         return hashlib.sha256(data).digest()
     from causerie.llama.checksum import checksum  # which loads the extension module
 

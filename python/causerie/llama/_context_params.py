@@ -115,6 +115,7 @@ def create(model: Any, params: Any) -> Any:
     log = call_log()
     check("creating a context")
     if pointer != ffi.NULL:
+        lib.causerie_give_back_cache(pointer)
         return pointer
     drain_log()
     if out_of_memory(log):

@@ -80,9 +80,17 @@ class Memory(Uncopyable):
         return int(lib.llama_memory_seq_pos_min(memory, seq)), last
 
     def clear(self, data: bool = True) -> None:
-        """Forget every sequence (llama_memory_clear); `data` also zeroes the buffers."""
-        with self._use("clearing the memory") as memory:
+        """Forget every sequence (llama_memory_clear); `data` also zeroes the buffers.
+
+        What zeroed cells took of the CPU's memory is free until they are used again (Linux).
+        """
+        operation = "clearing the memory"
+        with self._use(operation) as memory:
             lib.llama_memory_clear(memory, data)
+            if data:
+                self._context._check(operation)
+                with self._context._resource as ctx:
+                    lib.causerie_give_back_cache(ctx)
 
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> None:
         """Remove the positions [p0, p1) of a sequence; -1: of all sequences (llama_memory_seq_rm).

