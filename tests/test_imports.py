@@ -7,10 +7,12 @@ import sys
 
 CODE = """
 import sys
+import numpy
+before = set(sys.modules)
 import causerie.chat_model
 import causerie.llama
 from causerie import Conversation, Engine
-print(*(name for name in ("asyncio", "ssl", "_hashlib", "multiprocessing", "http") if name in sys.modules))
+print(*(name for name in ("asyncio", "ssl", "_hashlib", "multiprocessing", "http") if name in {*sys.modules} - before))
 """
 
 
