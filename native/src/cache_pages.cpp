@@ -15,7 +15,6 @@
 #    include <set>
 
 #    include "llama-context.h"
-#    include "llama-ext.h"
 #    include "llama-kv-cache-iswa.h"
 #    include "llama-memory-hybrid-iswa.h"
 #    include "llama-memory-hybrid.h"

@@ -76,7 +76,7 @@ def _why_n_ctx(context: Context) -> str:
         return "what the model was trained with"
     if context.n_ctx < min(N_CTX, trained or N_CTX):
         return "what fits beside the layers that are on devices"
-    return f"the default, as memory is taken for all of it at once; the model was trained with {trained}"
+    return f"the default, as there has to be memory for all of it; the model was trained with {trained}"
 
 
 def _why_max_resident(model: Model, *, states: bool) -> str:
