@@ -49,8 +49,10 @@ if TYPE_CHECKING:
     from causerie.conversation.text_filters import KeywordRemover, PatternRedactor, PrefixRemover
     from causerie.conversation.transform_names import register_transform
     from causerie.conversation.transforms import OutputTransform, atransformed, transformed
+    from causerie.engine.adapters import Adapter
 
 __all__ = [
+    "Adapter",
     "AsyncRunStream",
     "AsyncStream",
     "BuildInfo",
@@ -115,6 +117,7 @@ __all__ = [
 ]
 
 _WHERE = {
+    "Adapter": "causerie.engine.adapters",
     "BuildInfo": "causerie._build",
     "build_info": "causerie._build",
     "doctor": "causerie._build",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cli_command import COMMAND
+from lora_files import write_lora_for
 
 from causerie.cli import app
 
@@ -85,6 +86,18 @@ def test_a_template_that_cannot_be_used(run: Run, tmp_path: Path, content: bytes
     assert result.returncode == 1
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_lora_adapters(run: Run, tmp_path: Path, smollm2_path: Path) -> None:
+    file = write_lora_for(smollm2_path, tmp_path / "style.gguf", strength=0.2, rank=8, most=20)
+    question = ("chat", "Why is the sea salty?", *SHORT)
+    whole, half = run(*question, "--lora", str(file)).stdout, run(*question, "--lora-scaled", f"{file}:0.5").stdout
+    assert len({run(*question).stdout, whole, half}) == 3
+    for wrong, code in ((("--lora", str(tmp_path / "none.gguf")), 1), (("--lora-scaled", str(file)), 2)):
+        result = run(*question, *wrong)
+        assert result.returncode == code
+        assert "Traceback" not in result.stderr
+        assert wrong[1] in result.stderr
 
 
 def test_an_answer_may_think_so_long(run: Run, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from coming_from_rows import Names
+from lora_files import write_lora_for
 
 import causerie
 from causerie import Engine, Message, ToolCall, llama, models
@@ -69,6 +70,7 @@ def names(engine: Engine, smollm2_path: Path, tmp_path: Path) -> Iterator[Names]
             "batch": one_token,
             "blank": engine.conversation,
             "chat": lambda: engine.conversation(messages=MESSAGES),
+            "lora": lambda: write_lora_for(smollm2_path, tmp_path / "lora.gguf", strength=0.1),
             "context": lambda: three_tokens(engine.model),
             "saved": lambda: saved(engine, tmp_path / "talk.causerie"),
         },

@@ -85,6 +85,7 @@ CHECKS: dict[str, Any] = {
     "LiteRtEngine.SetMinLogLevel(level)": lambda found, names: (
         logging.getLogger("causerie.llama").level == logging.ERROR
     ),
+    "conversationOptions.LoraPath": lambda found, names: len(found.adapters) == 1 and conversation(found, names),
     "new LiteRtEmbeddingEngine(...)": embeds,
 }
 

@@ -70,6 +70,9 @@ CHECKS: dict[str, Any] = {
     "llm.save_state()": is_a(bytes),
     "llm.load_state(state)": lambda found, names: names["context"].memory.seq_pos_max(0) == 2,
     "llm.embed(text)": embeds,
+    "Llama(lora_path=path, lora_scale=0.5)": lambda found, names: (
+        found.conversation().adapters[0].scale == 0.5 and engine(found, names)
+    ),
     "llm.close()": closed,
 }
 

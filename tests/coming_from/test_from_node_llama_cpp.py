@@ -32,6 +32,9 @@ CHECKS: dict[str, Any] = {
     "resolveModelFile(uri)": lambda found, names: found == names["path"],
     "llama.loadModel({modelPath})": is_a(llama.Model),
     "model.createContext({contextSize: 128, sequences: 2})": engine,
+    "model.createContext({lora: path})": lambda found, names: (
+        len(found.conversation().adapters) == 1 and engine(found, names)
+    ),
     "context.getSequence()": conversation,
     "new LlamaChatSession({contextSequence, systemPrompt})": lambda found, names: found.messages[0].role == "system",
     "new LlamaChatSession({contextSequence, chatWrapper})": lambda found, names: (

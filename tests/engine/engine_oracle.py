@@ -16,8 +16,10 @@ from causerie.llama import Batch, Chooser, Context, Sampler
 from causerie.llama.step import Chosen, Step
 
 if TYPE_CHECKING:
-    from causerie.engine import Generation, Sequence, TokenEngine
-    from causerie.llama import Model
+    from collections.abc import Iterable, Mapping
+
+    from causerie.engine import Adapter, Generation, Sequence, TokenEngine
+    from causerie.llama import LoraAdapter, Model
 
 
 class SeenRow(Chosen):
@@ -66,13 +68,22 @@ class Reference:
         model: of the engine that is judged.
         nmse: how far two rows may be apart, as mean of squares over the mean of squares; 0.0: not a bit.
         n_ctx: tokens of the longest prompt.
+        adapters: LoRA adapters to compute with.
         options: further ones of the context.
     """
 
-    def __init__(self, model: Model, nmse: float = 0.0, n_ctx: int = 512, **options: Any) -> None:
+    def __init__(
+        self,
+        model: Model,
+        nmse: float = 0.0,
+        n_ctx: int = 512,
+        adapters: Iterable[tuple[LoraAdapter, float]] = (),
+        **options: Any,
+    ) -> None:
         self.nmse = nmse
         self.worst = 0.0
         self._context = Context(model, n_ctx=n_ctx, n_batch=n_ctx, n_ubatch=32, n_threads=1, **options)
+        self._context.set_adapters(list(adapters))
         self._known: dict[tuple[int, ...], Any] = {}
         self._lock = threading.Lock()
 
@@ -156,13 +167,21 @@ class Program:
         words: ids that prompts are made of.
         longest: tokens that a prompt and its answer may have together.
         most: sequences that live at the same time.
+        adapted: sets of adapters that sequences may have besides none, each with its judge.
     """
 
     def __init__(
-        self, engine: TokenEngine, reference: Reference, seed: int, words: list[int], longest: int, most: int = 12
+        self,
+        engine: TokenEngine,
+        reference: Reference,
+        seed: int,
+        words: list[int],
+        longest: int,
+        most: int = 12,
+        adapted: Mapping[tuple[Adapter, ...], Reference] | None = None,
     ) -> None:
         self.engine = engine
-        self.reference = reference
+        self.references = {(): reference, **(adapted or {})}
         self.random = random.Random(seed)
         self.words = words
         self.longest = min(longest, engine.n_ctx)
@@ -174,10 +193,12 @@ class Program:
 
     def run(self, operations: int) -> None:
         """Do so many, and judge each."""
+        doing = {self.generate: 10, self.fork: 2, self.close_one: 1, self.new: 2, self.drop: 1, self.carry: 2}
+        if len(self.references) > 1:
+            doing[self.adapt] = 3
         try:
             for _ in range(operations):
-                operations_there_are = [self.generate, self.fork, self.close_one, self.new, self.drop, self.carry]
-                self.random.choices(operations_there_are, [10, 2, 1, 2, 1, 2])[0]()
+                self.random.choices([*doing], [*doing.values()])[0]()
         except BaseException as error:
             error.add_note("after: " + "; ".join(self.history[-40:])) if hasattr(error, "add_note") else None
             raise
@@ -188,8 +209,18 @@ class Program:
     def new(self) -> None:
         if len(self.actors) >= self.most:
             self.close_one()
-        self.actors.append(Actor(self.engine.sequence(f"s{len(self.history)}"), []))
+        self.actors.append(Actor(self.engine.sequence(f"s{len(self.history)}", self.some_adapters()), []))
         self.history.append("new")
+
+    def some_adapters(self) -> tuple[Adapter, ...]:
+        return self.random.choice([*self.references]) if len(self.references) > 1 else ()
+
+    def adapt(self) -> None:
+        """A sequence gets other adapters, or none."""
+        if self.actors:
+            actor = self.random.choice(self.actors)
+            self.engine.set_adapters(actor.sequence, self.some_adapters())
+            self.history.append(f"adapters {[a.scale for a in actor.sequence.adapters]}")
 
     def close_one(self) -> None:
         if self.actors:
@@ -221,6 +252,7 @@ class Program:
             if state is None:
                 return
             assert list(state.ids) == ids[: len(state)]
+            assert state.adapters == actor.sequence.adapters
             if len(self.actors) >= self.most:
                 self.close_one()
             try:
@@ -297,7 +329,7 @@ class Program:
         assert 0 <= generation.cached <= len(prompt) - (generation.chooser is not None), what
         if sink.rows:
             assert generation.cached + generation.evaluated == len(prompt), what
-        self.reference.check(prompt, sink.rows, what)
+        self.references[actor.sequence.adapters].check(prompt, sink.rows, what)
         actor.ids = generation.target[:]
 
 

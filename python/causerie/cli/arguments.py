@@ -37,6 +37,14 @@ def _number(low: float, high: float = float("inf")) -> Callable[[str], float]:
     return parse
 
 
+def _scaled(text: str) -> tuple[str, float]:
+    path, colon, scale = text.rpartition(":")
+    try:
+        return path, float(scale if colon else "")
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FILE:SCALE") from None
+
+
 def _add_chat(commands: Any, common: argparse.ArgumentParser) -> None:
     chat = commands.add_parser(
         "chat",
@@ -52,6 +60,12 @@ def _add_chat(commands: Any, common: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     chat.add_argument("--system", "-s", metavar="TEXT", help="what the model is told before the conversation")
     chat.add_argument("--template", metavar="FILE", help="a chat template in Jinja instead of the model's own")
+    chat.add_argument(
+        "--lora", action="append", default=[], metavar="FILE", help="a LoRA adapter, as often as there are several"
+    )
+    chat.add_argument(
+        "--lora-scaled", action="append", default=[], type=_scaled, metavar="FILE:SCALE", help="the same, with a scale"
+    )
     sampling = chat.add_argument_group("sampling", "Defaults: what the model's file recommends, else those shown.")
     sampling.add_argument("--temperature", type=_number(0), metavar="T", help="0 always takes the likeliest (0.8)")
     sampling.add_argument("--top-k", type=_integer(0), metavar="K", help="only the K likeliest tokens; 0: all (40)")

@@ -94,6 +94,7 @@ def _open(args: argparse.Namespace, options: SamplingOptions, stack: ExitStack, 
             max_resident=1 if alone else None,
             sampling=options,
             template=None if args.template is None else Path(args.template),
+            adapters=[*args.lora, *args.lora_scaled],
             **placement,
         )
     except CauserieError:

@@ -61,8 +61,8 @@ class Keeping(ToolLoop):
     ) -> None:
         """Write the conversation to a file, for `Engine.load_conversation`. An old one is replaced in one step.
 
-        Saved are the messages with the ids that were generated for them, all options, and the schemas of tools. Other
-        functions are saved by the names that `register_transform` gave them.
+        Saved are the messages with the ids that were generated for them, all options, the schemas of tools, and paths
+        and fingerprints of adapters. Other functions are saved by the names that `register_transform` gave them.
 
         Args:
             path: where to; ".causerie" is the suffix that `Engine.load_all` looks for.
@@ -100,6 +100,7 @@ class Keeping(ToolLoop):
             template=own_template(self._engine, self._settings),
             report=self._report,
             context_full=self._context_full,
+            adapters=self._sequence.adapters,
         )
 
     def _with_state(self, snapshot: Snapshot) -> Snapshot:

@@ -210,7 +210,7 @@ class Replying:
         undo.callback(chooser.close)
         sequence = self._sequence
         if index:
-            sequence = engine.sequence(f"{sequence.name} candidate {index}")
+            sequence = engine.sequence(f"{sequence.name} candidate {index}", sequence.adapters)
             undo.callback(engine.close_sequence, sequence)
         candidate = Candidate(
             engine.model.vocab, sequence, index,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from causerie.conversation.history import History
     from causerie.conversation.reply import Report
     from causerie.conversation.settings import Settings
-    from causerie.engine import Sequence
+    from causerie.engine import Adapter, AdaptersLike, Sequence
 
 __all__ = ["Conversation"]
 
@@ -114,6 +114,28 @@ class Conversation(Keeping):
             self._history = self._history.first(self._history.head if keep_system else 0)
             self._report = None
             self._context_full = False
+
+    # ---- adapters ----
+
+    @property
+    def adapters(self) -> tuple[Adapter, ...]:
+        """The LoRA adapters it is evaluated with; those of scale 0 are left out."""
+        return self._sequence.adapters
+
+    def set_adapters(self, adapters: AdaptersLike) -> None:
+        """Use these LoRA adapters from the next reply on, and no others.
+
+        All of the prompt is evaluated with them then. Branches keep those they have.
+
+        Args:
+            adapters: a file, several, pairs of file and scale, or a mapping of these; () or None: the model as it is.
+
+        Raises:
+            ModelLoadError, UnsupportedError, TypeError, ValueError: as `Engine.conversation`; nothing has changed.
+            BusyError: a reply is being generated.
+        """
+        with self._idle():
+            self._engine.set_adapters(self._sequence, adapters)
 
     # ---- branches ----
 

@@ -17,6 +17,7 @@ from causerie.conversation.overflow import as_overflow
 from causerie.conversation.settings import Settings
 from causerie.conversation.tool_offer import ToolOffer, as_toolbox
 from causerie.conversation.transforms import as_history_transform, as_input_transforms, as_output_transforms
+from causerie.engine import as_adapters
 from causerie.errors import CacheFullError, StateError, StateWarning
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from causerie.conversation.saved_file import CacheUse
     from causerie.conversation.snapshot import Snapshot
     from causerie.conversation.transforms import HistoryTransform, InputTransform, OutputTransformLike
-    from causerie.engine import Forcing, SequenceState
+    from causerie.engine import AdaptersLike, Forcing, SequenceState
     from causerie.llama.model import Model
     from causerie.llama.step import Chooser
 
@@ -49,6 +50,7 @@ class Engine(KnowsTemplates):
         sampling: options for all conversations: `SamplingOptions`, or a mapping of their names.
         template: a chat template instead of the model's own: Jinja, a `pathlib.Path` to a file of it, or a
             `TextTemplate` such as `RolePrefix`.
+        adapters: LoRA adapters of conversations that are given none.
         isolate: keep the model in a helper process. If that ends (llama.cpp aborts, a driver fails, it is killed), the
             replies it was working on end with `HelperDiedError`, and the next one starts another helper.
         **options: as for `TokenEngine`: n_ctx, max_resident, n_threads, devices, n_gpu_layers, rpc, strict, ...
@@ -73,21 +75,24 @@ class Engine(KnowsTemplates):
         *,
         sampling: SamplingOptions | Mapping[str, Any] | None = None,
         template: TemplateLike | None = None,
+        adapters: AdaptersLike = (),
         isolate: bool = False,  # noqa: ARG002 - chose the class
         **options: Any,
     ) -> None:
+        given = as_adapters(adapters)
         self.sampling = SamplingOptions.of(sampling)
         super().__init__(model, template=template, **options)
         self._conversations = count(1)
         self._numbers_of_live = count()
         self._live: weakref.WeakValueDictionary[int, Conversation] = weakref.WeakValueDictionary()
         self.pump = Pump()
-        if template is not None:
-            try:
+        try:
+            self.adapters = self.load_adapters(given)
+            if template is not None:
                 self.encoder(None)
-            except BaseException:
-                self.close()
-                raise
+        except BaseException:
+            self.close()
+            raise
 
     def chooser(self, recipe: ChooserRecipe, ids: Sequence[int]) -> Chooser:
         """What `generate` is given to choose tokens behind a prompt, as `ChooserRecipe.make`; the caller owns it."""
@@ -115,6 +120,7 @@ class Engine(KnowsTemplates):
         input_transforms: str | InputTransform | Sequence[str | InputTransform] = (),
         output_transform: str | OutputTransformLike | Sequence[str | OutputTransformLike] | None = None,
         history_transform: str | HistoryTransform | None = None,
+        adapters: AdaptersLike = None,
         name: str = "",
     ) -> Conversation:
         """A new conversation. Nothing is evaluated before it is needed.
@@ -144,12 +150,15 @@ class Engine(KnowsTemplates):
                 example), what makes an `OutputTransform` for each reply, or a generator function that is given chunks
                 and gives others; or several, one behind the other. The history keeps what the model wrote.
             history_transform: what the model is shown instead of the history, which stays as it is.
+            adapters: LoRA adapters that change the model: a GGUF file, several, pairs of file and scale, or a mapping
+                of these; (): none; None: the engine's.
             name: for people, in `cache_map`.
 
         Raises:
             TemplateError: the model has no chat template, or it refuses the messages.
             TypeError, ValueError, ToolError: an argument or a message is wrong.
-            UnsupportedError: the template takes no tools.
+            UnsupportedError: the template takes no tools, or an adapter is an activated LoRA.
+            ModelLoadError: an adapter's file is missing, damaged, no LoRA adapter, or made for another model.
         """
         head: list[Message | Mapping[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
         fixed = [*head, *examples_as_messages(examples)]
@@ -179,7 +188,9 @@ class Engine(KnowsTemplates):
             # What the template refuses is refused here; the history transform waits for something to reply to.
             replace(settings, history_transform=None).encode(history)
         number = next(self._conversations)
-        return Conversation(self, self.sequence(name or f"conversation {number}"), settings, history)
+        chosen = self.adapters if adapters is None else adapters
+        sequence = self.sequence(name or f"conversation {number}", chosen)
+        return Conversation(self, sequence, settings, history)
 
     # ---- conversations that last ----
 
@@ -200,6 +211,7 @@ class Engine(KnowsTemplates):
         Raises:
             StateError: the engine has another model; `.expected` and `.found`.
             TemplateError: the conversation had the engine's template, and this engine has none.
+            ModelLoadError: an adapter is neither loaded nor where it was.
             TypeError: this is no snapshot.
         """
         from causerie.conversation.snapshot import Snapshot
@@ -212,7 +224,12 @@ class Engine(KnowsTemplates):
         return self._revived(snapshot, snapshot.state, require=False)
 
     def load_conversation(
-        self, path: str | os.PathLike[str], *, tools: Iterable[ToolLike] = (), cache: CacheUse = "auto"
+        self,
+        path: str | os.PathLike[str],
+        *,
+        tools: Iterable[ToolLike] = (),
+        adapters: AdaptersLike = (),
+        cache: CacheUse = "auto",
     ) -> Conversation:
         """A conversation from a file that `Conversation.save` has written, as it was; nothing is evaluated again.
 
@@ -224,22 +241,30 @@ class Engine(KnowsTemplates):
             path: where from.
             tools: functions for the tools that were saved, found by their names; they bring their own schemas. Saved
                 tools without a function are offered too, and wait for `add_tool_result`.
+            adapters: files of LoRA adapters that are not where they were; found by their content.
             cache: "auto"; "require": a `StateError` instead of the warning; "ignore": do not look at what is evaluated.
 
         Raises:
             OSError: the file cannot be read.
-            StateError: it is none, damaged, of another version or another model; `.expected` and `.found`.
+            StateError: it is none, damaged, of another version, model or adapter; `.expected` and `.found`.
+            ModelLoadError: an adapter is not where it was, or one of `adapters` cannot be loaded.
             TemplateError: the conversation had the engine's template, and this engine has none.
         """
         from causerie.conversation.saved_file import read_saved
 
         self.require_open()
         known = {tool.name: tool for tool in as_toolbox(tools)}
+        self._know_adapters(adapters)
         with read_saved(path, self, known, cache) as (snapshot, state):
             return self._revived(snapshot, state, require=cache == "require")
 
+    def _know_adapters(self, adapters: AdaptersLike) -> None:
+        for adapter in as_adapters(adapters):
+            self.load_adapters(adapter)
+
     def _revived(self, snapshot: Snapshot, state: SequenceState | None, *, require: bool) -> Conversation:
         settings = snapshot.settings_for(self)
+        adapters = self.load_adapters(snapshot.adapters)
         sequence = None
         if state is not None:
             try:
@@ -248,7 +273,7 @@ class Engine(KnowsTemplates):
                 if require:
                     raise error if isinstance(error, StateError) else StateError(str(error)) from error
                 warnings.warn(f"{snapshot.name!r} has to be evaluated again: {error}", StateWarning, stacklevel=3)
-        chat = Conversation(self, sequence or self.sequence(snapshot.name), settings, snapshot.history)
+        chat = Conversation(self, sequence or self.sequence(snapshot.name, adapters), settings, snapshot.history)
         chat.resume_at(snapshot)
         return chat
 
@@ -286,7 +311,12 @@ class Engine(KnowsTemplates):
         return save_all(folder, self.conversations, cache=cache, compress=compress, drop_functions=drop_functions)
 
     def load_all(
-        self, folder: str | os.PathLike[str], *, tools: Iterable[ToolLike] = (), cache: CacheUse = "auto"
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        tools: Iterable[ToolLike] = (),
+        adapters: AdaptersLike = (),
+        cache: CacheUse = "auto",
     ) -> list[Conversation]:
         """The conversations of all files in a folder that end in ".causerie", in the order of their names.
 
@@ -295,13 +325,15 @@ class Engine(KnowsTemplates):
         Args:
             folder: where from.
             tools: as for `load_conversation`.
+            adapters: as for `load_conversation`.
             cache: as for `load_conversation`.
 
         Raises:
-            OSError: the folder cannot be read.
+            OSError: the folder cannot be read, or one of `adapters` cannot be loaded.
         """
         from causerie.conversation.saved_folder import load_all
 
         self.require_open()
         box = as_toolbox(tools)
+        self._know_adapters(adapters)
         return load_all(folder, lambda path: self.load_conversation(path, tools=box, cache=cache))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from functools import cache
 from importlib.metadata import version
@@ -20,6 +21,7 @@ from causerie.conversation.settings import Settings
 from causerie.conversation.snapshot import OwnTemplate, Snapshot, TemplateText, check_model, encoder_for
 from causerie.conversation.tool_offer import ToolOffer
 from causerie.conversation.transform_names import transform_name, transform_named
+from causerie.engine import Adapter
 from causerie.errors import StateError, TemplateError, ToolError
 
 if TYPE_CHECKING:
@@ -86,7 +88,14 @@ def to_record(snapshot: Snapshot, *, drop_functions: bool) -> bytes:
     }
     if any(history.constraints):
         data["constraints"] = [constraint_to_json(constraint) for constraint in history.constraints]
+    if snapshot.adapters:
+        data["adapters"] = [_adapter_to_json(adapter) for adapter in snapshot.adapters]
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _adapter_to_json(adapter: Adapter) -> dict[str, Any]:
+    path = adapter.path.encode("utf-8", "replace").decode()  # a name that is no UTF-8: it can be found by its content
+    return {"path": path, "scale": adapter.scale, "fingerprint": adapter.fingerprint}
 
 
 class _Functions:
@@ -174,6 +183,7 @@ def from_record(text: bytes, engine: Engine, tools: Mapping[str, Tool]) -> Snaps
             settings=_settings(data, _encoder(engine, template), tools),
             template=template,
             context_full=_exact(data["context_full"], bool),
+            adapters=tuple(_adapter(each) for each in _exact(data.get("adapters", []), list)),
         )
     except (StateError, _NoTemplateError):
         raise
@@ -199,12 +209,13 @@ _KEYS = {
     "template_kwargs", "thinking", "replay_thinking", "overflow", "tools", "tool_choice", "parallel_tool_calls",
     "validate_calls", "tool_format", "input_transforms", "output_transforms", "history_transform",
 }  # fmt: skip
+_OPTIONAL_KEYS = {"constraints", "adapters"}
 
 
 def _require_keys(data: Any) -> None:
     if not isinstance(data, dict):
         raise TypeError("it is no JSON object")
-    if found := (set(data) ^ _KEYS) - {"constraints"}:
+    if found := (set(data) ^ _KEYS) - _OPTIONAL_KEYS:
         writer = data.get("causerie")
         raise StateError(
             f"the saved conversation, written by causerie {writer}, has keys too many or too few: {sorted(found)}",
@@ -257,6 +268,15 @@ def _ids(value: Any, n_vocab: int) -> tuple[int, ...] | None:
         if not 0 <= _exact(token, int) < n_vocab:
             raise ValueError(f"there is no token {token}: the model has {n_vocab}")
     return tuple(value)
+
+
+def _adapter(data: Any) -> Adapter:
+    if set(_exact(data, dict)) != {"path", "scale", "fingerprint"}:
+        raise ValueError("an adapter has a path, a scale and a fingerprint")
+    fingerprint = _exact(data["fingerprint"], str)
+    if not re.fullmatch("[0-9a-f]{32}", fingerprint):
+        raise ValueError(f"an adapter cannot have the fingerprint {fingerprint!r}")
+    return Adapter(_exact(data["path"], str), _exact(data["scale"], float), fingerprint)
 
 
 def _settings(data: Mapping[str, Any], encoder: PromptEncoder, tools: Mapping[str, Tool]) -> Settings:

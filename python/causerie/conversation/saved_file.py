@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from causerie.chat.tools import Tool
     from causerie.conversation.engine import Engine
     from causerie.conversation.snapshot import Snapshot
+    from causerie.engine import Adapter
 
 __all__ = ["CacheUse", "read_saved", "write_saved"]
 
@@ -72,11 +73,11 @@ def read_saved(
             raise StateError(f"{container.path} was saved without what is evaluated", path=container.path)
         state = None
         if cache != "ignore" and _CACHE in container:
-            state = _state(container, engine)
+            state = _state(container, engine, snapshot.adapters)
         yield snapshot, state
 
 
-def _state(container: Container, engine: Engine) -> SequenceState:
+def _state(container: Container, engine: Engine, adapters: tuple[Adapter, ...]) -> SequenceState:
     model = engine.model
     raw = container.read(_TOKENS, most=_MOST_TOKENS)
     if len(raw) % 4:
@@ -85,7 +86,8 @@ def _state(container: Container, engine: Engine) -> SequenceState:
     tokens.frombytes(raw)
     # Far more than any model has for a token; what says that it becomes larger is not a cache.
     most = (1 << 28) + model.n_layer * model.n_embd * (4096 + 16 * len(tokens))
-    return SequenceState(tuple(_little(tokens)), container.view(_CACHE, most=most), lasting=False)
+    data = container.view(_CACHE, most=most)
+    return SequenceState(tuple(_little(tokens)), data, lasting=False, adapters=adapters)
 
 
 def _little(tokens: array[int]) -> array[int]:

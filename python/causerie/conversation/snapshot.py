@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from causerie.conversation.history import History
     from causerie.conversation.reply import Report
     from causerie.conversation.settings import Settings
-    from causerie.engine import SequenceState
+    from causerie.engine import Adapter, SequenceState
 
 __all__ = ["OwnTemplate", "Snapshot", "TemplateText", "check_model", "encoder_for", "own_template"]
 
@@ -52,6 +52,7 @@ class Snapshot:
         template: its own one; None: that of the engine it is restored in.
         report: figures of the last reply.
         context_full: whether that one ended because the context was full.
+        adapters: LoRA adapters it is evaluated with.
         state: what is evaluated of it; None: nothing.
     """
 
@@ -62,6 +63,7 @@ class Snapshot:
     template: OwnTemplate | None
     report: Report | None = None
     context_full: bool = False
+    adapters: tuple[Adapter, ...] = ()
     state: SequenceState | None = field(default=None)
 
     @property

@@ -62,17 +62,19 @@ class Cache:
 
     # ---- what is there ----
 
-    def usable(self, slot: Slot, ids: list[int], limit: int) -> int:
-        """How many of the ids a slot could give as a prefix."""
+    def usable(self, slot: Slot, sequence: Sequence, ids: list[int], limit: int) -> int:
+        """How many of the ids a slot could give a sequence as a prefix."""
+        if slot.adapters != sequence.adapters:
+            return 0
         n = min(common_prefix_length(slot.held, ids), limit)
         return n if self.can_cut or n == len(slot.held) else 0
 
-    def best(self, ids: list[int], limit: int, but: Slot | None = None) -> tuple[int, Slot | None]:
-        """The longest prefix that any slot could give."""
+    def best(self, sequence: Sequence, ids: list[int], limit: int, but: Slot | None = None) -> tuple[int, Slot | None]:
+        """The longest prefix that any slot could give a sequence."""
         length, found = 0, None
         for slot in self.slots:
             if slot is not but and slot.held:
-                n = self.usable(slot, ids, limit)
+                n = self.usable(slot, sequence, ids, limit)
                 if n > length:
                     length, found = n, slot
         return length, found
@@ -116,7 +118,7 @@ class Cache:
         except UnsupportedError:
             self._memory.seq_rm(target.id)
             return False
-        target.held, target.cells = source.held[:length], source.cells[:length]
+        target.held, target.cells, target.adapters = source.held[:length], source.cells[:length], source.adapters
         self.pool.share(target.cells)
         return True
 
@@ -216,8 +218,8 @@ class Cache:
         """
         self.clock += 1
         slot = sequence.slot
-        here = 0 if slot is None else self.usable(slot, ids, limit)
-        elsewhere, source = self.best(ids, limit, but=slot)
+        here = 0 if slot is None else self.usable(slot, sequence, ids, limit)
+        elsewhere, source = self.best(sequence, ids, limit, but=slot)
         saved_length, saved = self.saved.best(sequence, ids, limit)
         if slot is None or self._better_moved(here, saved_length, elsewhere, source):
             if slot is not None:
@@ -226,7 +228,8 @@ class Cache:
             if slot is None:
                 return None
             slot.owner, sequence.slot = sequence, slot
-            here = self.usable(slot, ids, limit)
+            here = self.usable(slot, sequence, ids, limit)
+        self._prepare(slot, sequence)
         slot.used, slot.busy = self.clock, True
         if source is slot or source is None or not self.can_share or not source.held:
             elsewhere = 0
@@ -244,6 +247,12 @@ class Cache:
         if slot.held:
             self.saved.forget_parked(sequence)
         return slot
+
+    def _prepare(self, slot: Slot, sequence: Sequence) -> None:
+        """What the slot holds was evaluated with the sequence's adapters, from here on."""
+        if slot.adapters != sequence.adapters:
+            self.empty(slot)
+            slot.adapters = sequence.adapters
 
     def _better_moved(self, here: int, saved: int, elsewhere: int, source: Slot | None) -> bool:
         """Whether to take over a slot that nobody owns, as nothing can be copied from it."""
@@ -294,11 +303,15 @@ class Cache:
         slot.owner, child.slot, slot.used = child, slot, self.clock
         return True
 
+    def leave(self, sequence: Sequence) -> None:
+        """The sequence has no use for what it holds; it stays as a prefix for others."""
+        if sequence.slot is not None:
+            self.disown(sequence.slot, park=False)
+
     def forget(self, sequence: Sequence) -> None:
         """The sequence is closed: its saved states go, its content stays as a prefix for others."""
         self.saved.forget(sequence)
-        if sequence.slot is not None:
-            self.disown(sequence.slot, park=False)
+        self.leave(sequence)
 
     def close(self) -> None:
         """Give up all saved states; the context is about to be freed."""

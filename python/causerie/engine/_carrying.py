@@ -29,8 +29,8 @@ def take_out(context: Context, cache: Cache, sequence: Sequence, ids: list[int])
     """
     limit = len(ids)
     slot = sequence.slot
-    here = 0 if slot is None else cache.usable(slot, ids, limit)
-    elsewhere = cache.best(ids, limit, but=slot)[0] if cache.can_share else 0
+    here = 0 if slot is None else cache.usable(slot, sequence, ids, limit)
+    elsewhere = cache.best(sequence, ids, limit, but=slot)[0] if cache.can_share else 0
     saved_length, saved = cache.saved.best(sequence, ids, limit)
     most = max(here, elsewhere, saved_length)
     if most < _FEW:
@@ -40,7 +40,7 @@ def take_out(context: Context, cache: Cache, sequence: Sequence, ids: list[int])
         on_disk = saved.data is None
         data = cache.saved.parking.read(saved)
         if data is not None:
-            return SequenceState(tuple(saved.ids), bytes(data) if on_disk else data)
+            return SequenceState(tuple(saved.ids), bytes(data) if on_disk else data, adapters=saved.adapters)
     if slot is None or here + _FEW <= most:
         slot = cache.place(sequence, ids, limit)
         if slot is None:
@@ -51,7 +51,7 @@ def take_out(context: Context, cache: Cache, sequence: Sequence, ids: list[int])
     if len(slot.held) < _FEW or slot.held != ids[: len(slot.held)]:
         return None
     try:
-        return SequenceState(tuple(slot.held), context.state.seq_buffer(slot.id))
+        return SequenceState(tuple(slot.held), context.state.seq_buffer(slot.id), adapters=slot.adapters)
     except (CauserieError, MemoryError) as error:
         logger.warning("what is evaluated of a sequence could not be taken out: %s", error)
         return None
@@ -74,7 +74,8 @@ def put_in(context: Context, cache: Cache, sequence: Sequence, state: SequenceSt
         raise CacheFullError(f"the state of {len(ids)} tokens needs n_ctx={len(ids)}, there are {context.n_ctx_seq}")
     slot = _vacant(cache, len(ids))
     if slot is None:
-        sequence.parked = cache.saved.parking.keep(ids, state.data if state.lasting else bytes(state.data))
+        data = state.data if state.lasting else bytes(state.data)
+        sequence.parked = cache.saved.parking.keep(ids, data, sequence.adapters)
         if sequence.parked is not None:
             return
         while slot is None and cache.evict_one():
@@ -83,7 +84,7 @@ def put_in(context: Context, cache: Cache, sequence: Sequence, state: SequenceSt
             raise CacheFullError(f"there is no room for the state of {len(ids)} tokens")
     _load(context, cache, slot, ids, state.data)
     cache.clock += 1
-    slot.owner, sequence.slot, slot.used = sequence, slot, cache.clock
+    slot.owner, sequence.slot, slot.used, slot.adapters = sequence, slot, cache.clock, sequence.adapters
 
 
 def _vacant(cache: Cache, cells: int) -> Slot | None:

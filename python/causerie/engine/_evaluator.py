@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from causerie.engine._cache import Cache
     from causerie.engine._counters import Counters
+    from causerie.engine._loaded_adapters import LoadedAdapters
     from causerie.engine._pace import Pace
     from causerie.engine._slots import Slot
     from causerie.engine.generation import Generation
@@ -28,6 +29,7 @@ class Evaluator:
     Args:
         context: evaluates.
         cache: what its memory holds.
+        adapters: attached to the context as the plan has them.
         pace: told how long steps take.
         counters: told what was done.
         lock: held where `running` is set.
@@ -37,10 +39,19 @@ class Evaluator:
         running: the generations in the evaluation that runs now.
     """
 
-    def __init__(self, context: Context, cache: Cache, pace: Pace, counters: Counters, lock: threading.RLock) -> None:
+    def __init__(
+        self,
+        context: Context,
+        cache: Cache,
+        adapters: LoadedAdapters,
+        pace: Pace,
+        counters: Counters,
+        lock: threading.RLock,
+    ) -> None:
         self.step = Step(context)
         self.running: tuple[Generation, ...] = ()
         self._cache = cache
+        self._adapters = adapters
         self._pace = pace
         self._counters = counters
         self._lock = lock
@@ -49,7 +60,7 @@ class Evaluator:
         """Run the step.
 
         Args:
-            plan: the generations in it.
+            plan: the generations in it, all with the same adapters.
             slots: theirs.
             rows: how many of them continue an answer.
 
@@ -58,6 +69,7 @@ class Evaluator:
         """
         begun = self._begin(plan)
         try:
+            changed = self._adapters.attach(plan[0].sequence.adapters)
             results = self.step.run()
             for slot in slots:
                 self._cache.commit(slot)
@@ -66,7 +78,7 @@ class Evaluator:
             raise
         finally:
             self.running = ()
-        self._measure(rows, len(self.step), time.perf_counter() - begun)
+        self._measure(rows, len(self.step), time.perf_counter() - begun, usual=not changed)
         return results
 
     def again(self, plan: list[Generation], slots: list[Slot], times: int) -> list[Results]:
@@ -104,6 +116,7 @@ class Evaluator:
             if slot.pending:
                 self._cache.reconcile(slot)
 
-    def _measure(self, rows: int, tokens: int, seconds: float) -> None:
-        self._pace.measured(rows, tokens - rows, seconds)
+    def _measure(self, rows: int, tokens: int, seconds: float, *, usual: bool = True) -> None:
+        if usual:  # where adapters were changed, llama.cpp had more to do than to evaluate
+            self._pace.measured(rows, tokens - rows, seconds)
         self._counters.step(rows=rows, tokens=tokens, seconds=seconds)

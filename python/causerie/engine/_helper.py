@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from causerie.engine._wire import Wire
+    from causerie.engine.adapters import Adapter
     from causerie.engine.generation import Generation
     from causerie.engine.sequence import Sequence
     from causerie.engine.sequence_state import SequenceState
@@ -145,18 +146,28 @@ class Helper:
             with suppress(OSError):
                 getattr(self, f"do_{name}")(*arguments)
 
-    def _sequence(self, number: int, name: str) -> Sequence:
+    def _sequence(self, number: int, name: str, adapters: tuple[Adapter, ...]) -> Sequence:
         sequence = self._sequences.get(number)
         if sequence is None:
-            sequence = self._sequences[number] = self._engine.sequence(name)
+            sequence = self._sequences[number] = self._engine.sequence(name, adapters)
+        elif sequence.adapters != adapters:
+            self._engine.set_adapters(sequence, adapters)
         return sequence
 
     def do_generate(
-        self, number: int, sequence: int, name: str, ids: list[int], recipe: Any, most: int | None, limit: Any
+        self,
+        number: int,
+        sequence: int,
+        name: str,
+        adapters: tuple[Adapter, ...],
+        ids: list[int],
+        recipe: Any,
+        most: int | None,
+        limit: Any,
     ) -> None:
         """Start a generation; its tokens and its end are told."""
         try:
-            place = self._sequence(sequence, name)
+            place = self._sequence(sequence, name, adapters)
             chooser = None if recipe is None else recipe.make(self._engine.model, ids)
             forcing = None if limit is None else limit.make(self._engine.model)
             forward = _Forward(self._wire, number, place)
@@ -209,9 +220,15 @@ class Helper:
         """`TokenEngine.cache_map`."""
         return self._engine.cache_map()
 
-    def answer_take_state(self, sequence: int, name: str, ids: list[int]) -> SequenceState | None:
+    def answer_load_adapters(self, adapters: tuple[Adapter, ...]) -> tuple[Adapter, ...]:
+        """`TokenEngine.load_adapters`."""
+        return self._engine.load_adapters(adapters)
+
+    def answer_take_state(
+        self, sequence: int, name: str, adapters: tuple[Adapter, ...], ids: list[int]
+    ) -> SequenceState | None:
         """`TokenEngine.take_state`, with data that can be sent."""
-        state = self._engine.take_state(self._sequence(sequence, name), ids)
+        state = self._engine.take_state(self._sequence(sequence, name, adapters), ids)
         return None if state is None else replace(state, data=bytes(state.data), lasting=True)
 
     def answer_put_state(self, sequence: int, state: SequenceState, name: str) -> None:

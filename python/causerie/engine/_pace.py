@@ -35,6 +35,10 @@ class Pace:
             return min(room, _FIRST)
         return max(1, min(room, int((self._stretch - 1) * alone / self._token_seconds)))
 
+    def within(self, seconds: float) -> int:
+        """Prompt tokens that take about so long by themselves; at least 1."""
+        return max(1, int(seconds / self._token_seconds)) if self._token_seconds else _FIRST
+
     def times(self, rows: int, *, watched: bool) -> int:
         """How many steps of these rows may be run in one go.
 

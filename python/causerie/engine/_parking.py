@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from causerie.engine._parking_folder import ParkingFolder
+    from causerie.engine.adapters import Adapter
 
 __all__ = ["Parked", "Parking"]
 
@@ -23,16 +24,18 @@ class Parked:
 
     Attributes:
         ids: the token ids it holds.
+        adapters: what they were evaluated with.
         data: the state in RAM, as `llama.State.seq_buffer` gives it; None: it is not there.
         number: of its file on disk; None: it has none.
         size: bytes of the state.
         users: sequences that refer to it.
     """
 
-    __slots__ = ("data", "ids", "number", "size", "users")
+    __slots__ = ("adapters", "data", "ids", "number", "size", "users")
 
-    def __init__(self, ids: Sequence[int], data: bytes | memoryview) -> None:
+    def __init__(self, ids: Sequence[int], data: bytes | memoryview, adapters: tuple[Adapter, ...]) -> None:
         self.ids = ids
+        self.adapters = adapters
         self.data: bytes | memoryview | None = data
         self.number: int | None = None
         self.size = len(data)
@@ -85,9 +88,9 @@ class Parking:
         """Whether so many bytes could be kept at all."""
         return size <= max(self.budget, self.disk_budget)
 
-    def keep(self, ids: Sequence[int], data: bytes | memoryview) -> Parked | None:
+    def keep(self, ids: Sequence[int], data: bytes | memoryview, adapters: tuple[Adapter, ...] = ()) -> Parked | None:
         """Save a state; where there is no room, older ones go to disk, or are dropped. None: it fits nowhere."""
-        parked = Parked(ids, data)
+        parked = Parked(ids, data, adapters)
         if parked.size > self.budget:
             return parked if self._move_to_disk(parked) else None
         self._kept[parked] = None

@@ -29,15 +29,11 @@ class Placing:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._whole_only = not cache.can_cut
-        self._full = False
+        self._wanting: Generation | None = None  # found no room when its turn was: nobody younger is placed before it
         self._stops: dict[int, set[int]] = {}  # by generation: lengths at which another one wants to copy its state
 
-    def begin(self) -> None:
-        """A new step is planned."""
-        self._full = False
-
     def place(self, generation: Generation, active: list[Generation], reserved: int) -> bool:
-        """Give it a slot; False: not yet. Where one finds no room, those behind it wait too.
+        """Give it a slot; False: not yet. Where one finds no room, those that came later wait too.
 
         Args:
             generation: it.
@@ -46,14 +42,22 @@ class Placing:
         """
         target = generation.target
         limit = len(target) - (generation.chooser is not None)
-        if self._full or self._waits(generation, active, limit):
+        if self._wanting is generation:
+            self._wanting = None
+        if self._is_behind(generation) or self._waits(generation, active, limit):
             return False
-        self._full = not self._fits(generation, active, limit, reserved)
-        if self._full or self._cache.place(generation.sequence, target, limit, reserved) is None:
+        if not self._fits(generation, active, limit, reserved):
+            self._wanting = generation
+            return False
+        if self._cache.place(generation.sequence, target, limit, reserved) is None:
             return False
         generation.placed = True
         generation.waits_for = None
         return True
+
+    def _is_behind(self, generation: Generation) -> bool:
+        wanting = self._wanting
+        return wanting is not None and not wanting.done and wanting.number < generation.number
 
     def _fits(self, generation: Generation, active: list[Generation], limit: int, reserved: int) -> bool:
         """Whether there are cells for it without taking them from those that run."""
@@ -63,7 +67,7 @@ class Placing:
         needed = len(generation.target) + reserved + _HEADROOM * (running + 1)
         if self._cache.obtainable(needed):
             return True
-        shared = self._cache.best(generation.target, limit)[0] if self._cache.can_share else 0
+        shared = self._cache.best(generation.sequence, generation.target, limit)[0] if self._cache.can_share else 0
         return shared > 0 and self._cache.obtainable(needed - shared)
 
     def _waits(self, generation: Generation, active: list[Generation], limit: int) -> bool:
@@ -78,7 +82,7 @@ class Placing:
         length, other = self._best_in_flight(generation, active, limit)
         if other is None or length < _WORTH_WAITING:
             return False
-        here = self._cache.best(generation.target, limit)[0]
+        here = self._cache.best(generation.sequence, generation.target, limit)[0]
         if length < max(here, generation.sequence.held, _held(other)) + _WORTH_WAITING:
             return False
         generation.waits_for = other, length
@@ -91,6 +95,8 @@ class Placing:
         """The longest prefix that a prompt on its way will have evaluated."""
         best: tuple[int, Generation | None] = (0, None)
         for other in active:
+            if other.sequence.adapters != generation.sequence.adapters:
+                continue
             if other is not generation and other.placed and len(other.target) - _held(other) > 1:
                 length = min(common_prefix_length(other.target, generation.target), limit)
                 if length > best[0]:
@@ -122,6 +128,8 @@ class Placing:
     def forget(self, generation: Generation) -> None:
         """It has ended."""
         self._stops.pop(generation.number, None)
+        if self._wanting is generation:
+            self._wanting = None
 
 
 def _held(generation: Generation) -> int:

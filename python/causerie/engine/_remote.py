@@ -167,6 +167,9 @@ class Remote:
         if self.holds(parent):
             self._send("fork", self.place(parent), self.place(child))
 
+    def leave(self, sequence: Sequence) -> None:
+        """Nothing to do: the helper is told of other adapters with the next prompt."""
+
     def forget(self, sequence: Sequence) -> None:
         """Give up a sequence."""
         if self.holds(sequence):
@@ -189,8 +192,8 @@ class Remote:
         sequence = generation.sequence
         try:
             self._send(
-                "generate", generation.number, self.place(sequence), sequence.name, generation.target,
-                generation.chooser, generation.max_tokens, generation.forcing,
+                "generate", generation.number, self.place(sequence), sequence.name, sequence.adapters,
+                generation.target, generation.chooser, generation.max_tokens, generation.forcing,
             )  # fmt: skip
         except BaseException as error:
             self.fail(generation, error)

@@ -38,11 +38,11 @@ class Saved:
             data = self._state.seq_buffer(slot.id)
         except (CauserieError, MemoryError):
             return None
-        return self.parking.keep(slot.held[:], data)
+        return self.parking.keep(slot.held[:], data, slot.adapters)
 
     def park(self, owner: Sequence, slot: Slot) -> None:
         """The owner leaves the slot, and wants to come back."""
-        if owner.parked is not None and owner.parked.kept and owner.parked.ids == slot.held:
+        if owner.parked is not None and _is_of(owner.parked, slot):
             return
         self.forget_parked(owner)
         owner.parked = self._keep(slot)
@@ -53,7 +53,7 @@ class Saved:
         slot = sequence.slot
         if self._can_cut or slot is None or not slot.held or self.parking.closed:
             return
-        if any(saved.kept and saved.ids == slot.held for saved in sequence.checkpoints):
+        if any(_is_of(saved, slot) for saved in sequence.checkpoints):
             return
         saved = self._keep(slot)
         if saved is not None:
@@ -82,7 +82,7 @@ class Saved:
         """The longest prefix of the ids that a saved state of the sequence gives."""
         best: tuple[int, Parked | None] = (0, None)
         for saved in (sequence.parked, *sequence.checkpoints):
-            if saved is not None and saved.kept:
+            if saved is not None and saved.kept and saved.adapters == sequence.adapters:
                 n = min(common_prefix_length(saved.ids, ids), limit)
                 if n > best[0] and (self._can_cut or n == len(saved.ids)):
                     best = n, saved
@@ -100,3 +100,8 @@ class Saved:
             return False
         self.parking.touch(saved)
         return True
+
+
+def _is_of(saved: Parked, slot: Slot) -> bool:
+    """Whether it is still there, and is what the slot holds."""
+    return saved.kept and saved.ids == slot.held and saved.adapters == slot.adapters

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from causerie.engine._delivery import Delivery
 from causerie.engine._evaluator import Evaluator
+from causerie.engine._turns import TURN, Turns
 from causerie.errors import CacheFullError, DecodeError, NativeError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from causerie.engine._cache import Cache
     from causerie.engine._counters import Counters
+    from causerie.engine._loaded_adapters import LoadedAdapters
     from causerie.engine._pace import Pace
     from causerie.engine._slots import Slot
     from causerie.engine.generation import Generation
@@ -37,6 +39,7 @@ class Scheduler(Delivery):
     Args:
         context: evaluates.
         cache: what its memory holds.
+        adapters: those that are loaded.
         pace: how many prompt tokens a step takes.
         counters: what happened, for `Engine.stats`.
         lock: held where `active` changes, and where somebody is told.
@@ -44,12 +47,20 @@ class Scheduler(Delivery):
     """
 
     def __init__(
-        self, context: Context, cache: Cache, pace: Pace, counters: Counters, lock: threading.RLock, n_ctx: int
+        self,
+        context: Context,
+        cache: Cache,
+        adapters: LoadedAdapters,
+        pace: Pace,
+        counters: Counters,
+        lock: threading.RLock,
+        n_ctx: int,
     ) -> None:
         super().__init__(context.model.vocab, cache, counters, lock, n_ctx)
         self._context = context
         self._pace = pace
-        self._evaluator = Evaluator(context, cache, pace, counters, lock)
+        self._turns = Turns()
+        self._evaluator = Evaluator(context, cache, adapters, pace, counters, lock)
         self._step = self._evaluator.step
         self.broken: BaseException | None = None  # why nothing can be evaluated any more
         self._incoming: list[Generation] = []  # under the lock: submitted since the last step
@@ -92,7 +103,9 @@ class Scheduler(Delivery):
     def _can_repeat(self) -> bool:
         """Whether all that there is to do is the next token of those in the last step."""
         together = self._together
-        if not together or self._incoming or len(self.active) != len(together) or not self._step.repeatable:
+        if not together or self._incoming or not self._step.repeatable:
+            return False
+        if not self._turns.all_in(len(together), self.active):
             return False
         for generation, slot in together:
             ready = generation.finish_reason is None and not generation.cancelled and slot.owner is generation.sequence
@@ -110,7 +123,7 @@ class Scheduler(Delivery):
         """Fill the step; gives the generations in it. Empty only if there is nothing to do."""
         while self.active:
             unfinished = len(self.active)
-            plan = self._fill()
+            plan = self._next()
             if plan:
                 return plan
             if len(self.active) < unfinished:
@@ -120,11 +133,21 @@ class Scheduler(Delivery):
                 self.fail(self.active[0], CacheFullError("there are too few KV cache cells for this prompt"))
         return []
 
-    def _fill(self) -> list[Generation]:
-        self._step.clear()
-        self._placing.begin()
+    def _next(self) -> list[Generation]:
+        """The step of the first that can have one: of those with the adapters whose turn it is, then of the others."""
         alone = next((g for g in self.active if g.alone and g.placed), None)
-        candidates = self.active[:] if alone is None else [alone]
+        unfinished = len(self.active)
+        for candidates in self._turns.groups(self.active) if alone is None else [[alone]]:
+            plan = self._fill(candidates)
+            if plan:
+                self._turns.begin(plan[0].sequence.adapters)
+                return plan
+            if len(self.active) < unfinished:
+                break
+        return []
+
+    def _fill(self, candidates: list[Generation]) -> list[Generation]:
+        self._step.clear()
         rows = [g for g in candidates if g.placed and self._remaining(g) == 1 and g.n_generated]
         while not self._cache.make_room(len(rows)):
             if not self._yield_place():
@@ -136,6 +159,9 @@ class Scheduler(Delivery):
         # Those that came at the same moment begin together: who has only its first token does not hold the others up.
         begun = sum(g.n_generated > 1 for g in rows)
         budget = min(self._pace.budget(len(rows) if begun else 0), self._step.room)
+        mine = candidates[0].sequence.adapters
+        if any(g.n_generated and g.sequence.adapters != mine for g in self.active):
+            budget = min(budget, self._pace.within(TURN))
         for generation in candidates:
             if generation in rows:
                 continue
@@ -231,7 +257,7 @@ class Scheduler(Delivery):
         What is evaluated behind a token at which a reader says "enough" must be taken back, so the memory must be able
         to.
         """
-        watched = any(generation.watched for generation in plan)
+        watched = any(generation.watched for generation in self.active)
         most = self._pace.times(len(plan), watched=watched) if self._cache.can_cut else 1
         if most > 1:
             most = min(most, self._cache.pool.free // len(plan))

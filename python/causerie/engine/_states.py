@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from causerie.engine._cache import Cache
     from causerie.engine._leadership import Leadership
+    from causerie.engine.adapters import Adapter, AdaptersLike
     from causerie.engine.sequence_state import SequenceState
     from causerie.llama.context import Context
 
@@ -31,6 +32,7 @@ class CarriesStates:
         def require_open(self) -> None: ...
         def _settle(self) -> None: ...
         def _require_idle(self, sequence: Sequence) -> None: ...
+        def load_adapters(self, adapters: AdaptersLike) -> tuple[Adapter, ...]: ...
 
     def take_state(self, sequence: Sequence, ids: Iterable[int]) -> SequenceState | None:
         """What is evaluated of the beginning of some ids, wherever the engine finds it; None: hardly anything.
@@ -62,8 +64,9 @@ class CarriesStates:
         Raises:
             StateError: the state is damaged, or of another model, llama.cpp or kind of cache; `.expected`, `.found`.
             CacheFullError: there is no room for it.
+            ModelLoadError: its adapters cannot be loaded from where they were.
         """
-        sequence = Sequence(name)
+        sequence = Sequence(name, self.load_adapters(state.adapters))
         with self._leadership.between_steps():
             self.require_open()
             self._settle()

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 from causerie.engine._cache import Cache
 from causerie.engine._counters import Counters
 from causerie.engine._leadership import Leadership, weakly
+from causerie.engine._loaded_adapters import LoadedAdapters
 from causerie.engine._opening import open_context, open_model
 from causerie.engine._pace import Pace
 from causerie.engine._parking import Parking
 from causerie.engine._parking_folder import ParkingFolder
 from causerie.engine._report import gather_map, gather_stats
 from causerie.engine._scheduler import Scheduler
+from causerie.engine._sequences import KeepsSequences
 from causerie.engine._states import CarriesStates
 from causerie.engine.generation import Generation, prompt_ids
-from causerie.engine.sequence import Sequence
 from causerie.engine.settings import settings
-from causerie.errors import BusyError, ClosedError, NativeError
+from causerie.errors import ClosedError, NativeError
 from causerie.llama.model import Model
 from causerie.llama.placement import device_uses
 
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from causerie.engine.generation import Forcing, TokenSink
+    from causerie.engine.sequence import Sequence
     from causerie.engine.stats import CacheMap, EngineStats
     from causerie.llama.step import Chooser
 
 __all__ = ["TokenEngine"]
 
 
-class TokenEngine(CarriesStates):
+class TokenEngine(KeepsSequences, CarriesStates):
     """Evaluates any number of sequences together in one context. Every method may be called from any thread.
 
     Args:
@@ -115,68 +117,18 @@ class TokenEngine(CarriesStates):
         self._sequences: weakref.WeakSet[Sequence] = weakref.WeakSet()
         self._counters = Counters()
         self._cache = Cache(self._context, parking)
+        self._adapters = LoadedAdapters(self._context)
         self._leadership = Leadership(weakly(self._step), weakly(self._interrupt), weakly(self._hurry))
         self._scheduler = Scheduler(
             self._context,
             self._cache,
+            self._adapters,
             Pace(self._context.n_batch, stretch),
             self._counters,
             self._leadership.lock,
             self.n_ctx,
         )
         self._to_forget: list[Sequence] = []
-
-    # ---- sequences ----
-
-    def sequence(self, name: str = "") -> Sequence:
-        """A new, empty place for a sequence; it costs nothing until it is used."""
-        self.require_open()
-        sequence = Sequence(name)
-        with self._leadership.lock:
-            self._sequences.add(sequence)
-        return sequence
-
-    def fork(self, sequence: Sequence) -> Sequence:
-        """A new sequence that shares what this one holds: no copy, no new cells, where a sequence id is free.
-
-        Raises:
-            BusyError: a generation runs in it.
-        """
-        self.require_open()
-        child = Sequence(sequence.name)
-        with self._leadership.between_steps():
-            self.require_open()
-            self._settle()
-            self._require_idle(sequence)
-            self._cache.fork(sequence, child)
-            self._sequences.add(child)
-        return child
-
-    def close_sequence(self, sequence: Sequence) -> None:
-        """Give up a sequence: what runs in it is cancelled. Idempotent."""
-        if self._closed or sequence.closed or self._foreign:
-            sequence.closed = True
-            return
-        with self._leadership.lock:
-            sequence.closed = True
-            if sequence.generation is not None:
-                sequence.generation.abandon()
-            self._to_forget.append(sequence)
-            if self._leadership.vacant:
-                self._settle()
-
-    def discard_sequence(self, sequence: Sequence) -> None:
-        """As `close_sequence`, without waiting and without a lock: for finalizers. The next step does the rest."""
-        sequence.closed = True
-        if sequence.generation is not None:
-            sequence.generation.abandon()
-        self._to_forget.append(sequence)
-
-    def _require_idle(self, sequence: Sequence) -> None:
-        if sequence.closed:
-            raise ClosedError("this sequence is closed")
-        if sequence.generation is not None and not sequence.generation.done:
-            raise BusyError("a generation is running in this sequence")
 
     # ---- generating ----
 
@@ -316,6 +268,8 @@ class TokenEngine(CarriesStates):
                 self._scheduler.fail(generation, ClosedError("the engine was closed while this was generated"))
             self._cache.close()
             self._context.close()
+            with self._leadership.lock:
+                self._adapters.close()
         if self._owns_model:
             self.model.close()
 

@@ -10,8 +10,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from causerie.engine._leadership import Leadership, weakly
+from causerie.engine._loaded_adapters import located
 from causerie.engine._opening import resolved
 from causerie.engine._remote import Remote
+from causerie.engine.adapters import as_adapters
 from causerie.engine.engine import TokenEngine
 from causerie.engine.sequence import Sequence
 from causerie.errors import UnsupportedError
@@ -20,6 +22,7 @@ from causerie.llama.model import Model
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from causerie.engine.adapters import Adapter, AdaptersLike
     from causerie.engine.generation import Generation
     from causerie.engine.sequence_state import SequenceState
     from causerie.engine.stats import CacheMap, EngineStats
@@ -66,7 +69,7 @@ class IsolatedTokenEngine(TokenEngine):
         remote = Remote({**options, "model": path}, self._leadership.lock)
         self._remote = remote
         parts: Any = remote  # the engine above asks of its parts what this one can do
-        self._context = self._cache = self._scheduler = parts
+        self._context = self._cache = self._adapters = self._scheduler = parts
         self._finalizer = weakref.finalize(self, remote.close)
         try:
             self.n_ctx = remote.start()["n_ctx"]
@@ -117,6 +120,15 @@ class IsolatedTokenEngine(TokenEngine):
         found: CacheMap = self._asked("cache_map")
         return found
 
+    def load_adapters(self, adapters: AdaptersLike) -> tuple[Adapter, ...]:
+        """As `TokenEngine.load_adapters`: the helper loads them, and the next one those that its sequences have."""
+        self.require_open()
+        wanted = located(as_adapters(adapters))
+        if not wanted:
+            return ()
+        found: tuple[Adapter, ...] = self._asked("load_adapters", wanted)
+        return found
+
     def take_state(self, sequence: Sequence, ids: Iterable[int]) -> SequenceState | None:
         """As `TokenEngine.take_state`."""
         with self._leadership.between_steps():
@@ -126,13 +138,14 @@ class IsolatedTokenEngine(TokenEngine):
         if not self._remote.holds(sequence):
             return None
         wanted = [int(token) for token in ids]
-        found: SequenceState | None = self._asked("take_state", self._remote.place(sequence), sequence.name, wanted)
+        place = self._remote.place(sequence)
+        found: SequenceState | None = self._asked("take_state", place, sequence.name, sequence.adapters, wanted)
         return found
 
     def put_state(self, state: SequenceState, name: str = "") -> Sequence:
         """As `TokenEngine.put_state`."""
-        sequence = Sequence(name)
-        portable = replace(state, data=bytes(state.data), lasting=True)
+        sequence = Sequence(name, self.load_adapters(state.adapters))
+        portable = replace(state, data=bytes(state.data), lasting=True, adapters=sequence.adapters)
         self._revive()
         self._asked("put_state", self._remote.place(sequence), portable, name)
         self._sequences.add(sequence)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from causerie.engine._parking import Parked
     from causerie.engine._slots import Slot
+    from causerie.engine.adapters import Adapter
     from causerie.engine.generation import Generation
 
 __all__ = ["Sequence"]
@@ -22,14 +23,16 @@ class Sequence:
         closed: whether it was closed.
         slot: where it is in the context; None: nowhere.
         parked: its state in RAM, if it had to leave.
+        adapters: LoRA adapters it is evaluated with, as `TokenEngine.load_adapters` gave them.
         checkpoints: earlier states, where the memory cannot go back by itself.
         generation: the one that runs or ran last.
     """
 
-    __slots__ = ("__weakref__", "checkpoints", "closed", "generation", "name", "parked", "slot")
+    __slots__ = ("__weakref__", "adapters", "checkpoints", "closed", "generation", "name", "parked", "slot")
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", adapters: tuple[Adapter, ...] = ()) -> None:
         self.name = name
+        self.adapters = adapters
         self.closed = False
         self.slot: Slot | None = None
         self.parked: Parked | None = None

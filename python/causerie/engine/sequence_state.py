@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from causerie.engine.adapters import Adapter
 
 __all__ = ["SequenceState"]
 
@@ -15,11 +19,13 @@ class SequenceState:
         ids: from the first one on.
         data: as `llama.State.seq_buffer` gives it; read-only.
         lasting: whether the data may be kept; otherwise they are copied.
+        adapters: LoRA adapters that it was evaluated with.
     """
 
     ids: tuple[int, ...]
     data: bytes | memoryview = field(repr=False)
     lasting: bool = True
+    adapters: tuple[Adapter, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)

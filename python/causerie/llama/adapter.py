@@ -41,6 +41,7 @@ class LoraAdapter(Handle):
     Attributes:
         model: the base model.
         path: the file's path, None for a file object.
+        fingerprint: 32 hex digits of its content's SHA-256.
 
     Raises:
         ModelLoadError: missing, empty or damaged file, no LoRA adapter, or made for another model; `.path`, `.size`,
@@ -57,6 +58,7 @@ class LoraAdapter(Handle):
                 reason = _unusable(read_tensors(stream, path=what.name, size=what.size), model)
             if reason:
                 raise _load_error(what, reason)
+            fingerprint = _digest(file)
             registry = registry_of(model)
             with files.opened_stream(file) as stream, registry.quiet(wait=True):
                 registry.sweep()
@@ -69,6 +71,7 @@ class LoraAdapter(Handle):
             if pointer == ffi.NULL:
                 raise _load_error(what, log or "no reason given")
             self._own(Resource("LoRA adapter", pointer, registry.free, model._resource), model)
+        self.fingerprint = fingerprint
         drain_log()
 
     @property
@@ -97,6 +100,17 @@ class LoraAdapter(Handle):
 
     def __repr__(self) -> str:
         return f"<LoraAdapter {self.path or ''} {'closed' if self.closed else 'open'}>"
+
+
+def _digest(file: IO[bytes]) -> str:
+    """Of all that is behind the position, which stays. Adapters differ where samples, as of a model, may not look."""
+    import hashlib  # loads OpenSSL
+
+    position, digest = file.tell(), hashlib.sha256(usedforsecurity=False)
+    while chunk := file.read(1 << 20):
+        digest.update(chunk)
+    file.seek(position)
+    return digest.hexdigest()[:32]
 
 
 def _text(read: Any) -> str:
