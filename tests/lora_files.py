@@ -15,9 +15,16 @@ _ADAPTED = (".attn_q.weight", ".ffn_up.weight", ".ssm_in.weight")
 
 
 def write_lora_for(
-    model: Path, path: Path, *, seed: int = 0, strength: float = 1.0, rank: int = 4, most: int = 4
+    model: Path,
+    path: Path,
+    *,
+    seed: int = 0,
+    strength: float = 1.0,
+    rank: int = 4,
+    most: int = 4,
+    quantised: bool = False,
 ) -> Path:
-    """An adapter for a model's file: of so many of its matrices at most, in f32.
+    """An adapter for a model's file: of so many of its matrices at most.
 
     Args:
         model: a GGUF file.
@@ -26,6 +33,8 @@ def write_lora_for(
         strength: their standard deviation.
         rank: of each pair.
         most: matrices to adapt.
+        quantised: in Q4_1, for which the rank has to be a multiple of 32, and not in f32: sums of f32 are rounded
+            differently for one row and for several.
     """
     reader = gguf.GGUFReader(model)
     architecture = reader.fields["general.architecture"].contents()
@@ -39,7 +48,12 @@ def write_lora_for(
     for tensor in chosen:
         n_in, n_out = (int(n) for n in tensor.shape)
         for side, shape in (("lora_a", (rank, n_in)), ("lora_b", (n_out, rank))):
-            writer.add_tensor(f"{tensor.name}.{side}", random.normal(0, strength, shape).astype(np.float32))
+            values = random.normal(0, strength, shape).astype(np.float32)
+            if quantised:
+                kind = gguf.GGMLQuantizationType.Q4_1
+                writer.add_tensor(f"{tensor.name}.{side}", gguf.quants.quantize(values, kind), raw_dtype=kind)
+            else:
+                writer.add_tensor(f"{tensor.name}.{side}", values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -91,6 +91,10 @@ class NativeError(CauserieError, RuntimeError):
     aborted: bool = False
 
 
+class NotFiniteError(CauserieError, ValueError):
+    """A model computed NaN or infinity: its weights, or an adapter's at its scale, are too large for its types."""
+
+
 class OutOfMemoryError(CauserieError, MemoryError):
     """A model or a context would not fit into the memory that is free.
 

@@ -93,11 +93,18 @@ def test_lora_adapters(run: Run, tmp_path: Path, smollm2_path: Path) -> None:
     question = ("chat", "Why is the sea salty?", *SHORT)
     whole, half = run(*question, "--lora", str(file)).stdout, run(*question, "--lora-scaled", f"{file}:0.5").stdout
     assert len({run(*question).stdout, whole, half}) == 3
-    for wrong, code in ((("--lora", str(tmp_path / "none.gguf")), 1), (("--lora-scaled", str(file)), 2)):
+    for wrong, code in (
+        (("--lora", str(tmp_path / "none.gguf")), 1),
+        (("--lora-scaled", str(file)), 2),
+    ):
         result = run(*question, *wrong)
         assert result.returncode == code
         assert "Traceback" not in result.stderr
         assert wrong[1] in result.stderr
+    result = run(*question, "--lora-scaled", f"{file}:1e30")
+    assert (result.returncode, result.stderr) == (
+        1, "causerie: error: the logits hold NaN or infinity: there is nothing to choose from\n",
+    )  # fmt: skip
 
 
 def test_an_answer_may_think_so_long(run: Run, tmp_path: Path) -> None:

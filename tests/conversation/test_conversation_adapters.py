@@ -29,7 +29,8 @@ def files(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
     """Two adapters that change what the model says."""
     folder = tmp_path_factory.mktemp("lora")
     return [
-        write_lora_for(smollm2_path, folder / f"style{k}.gguf", seed=k, strength=0.2, rank=8, most=20) for k in range(2)
+        write_lora_for(smollm2_path, folder / f"style{k}.gguf", seed=k, strength=0.15, rank=32, most=20, quantised=True)
+        for k in range(2)
     ]
 
 

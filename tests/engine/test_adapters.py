@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gguf
+import numpy as np
 import pytest
 from engine_oracle import Log, Program, Reference, check_slots, run_programs, watch
 from lora_files import write_lora_for
 
 from causerie.engine import Adapter, TokenEngine, as_adapters
 from causerie.engine._turns import TURN, Turns
-from causerie.errors import BusyError, ClosedError, ModelLoadError, StateError, UnsupportedError
+from causerie.errors import BusyError, ClosedError, ModelLoadError, NotFiniteError, StateError, UnsupportedError
 from causerie.llama import Chooser, LoraAdapter, Model, Sampler
 
 if TYPE_CHECKING:
@@ -268,6 +269,7 @@ def test_ways_to_name_them(files: list[Path]) -> None:
     assert named == [(a, 1.0), (b, 2.0)]
     assert [(each.path, each.scale) for each in as_adapters({files[0]: 0.5})] == [(a, 0.5)]
     assert [each.path for each in as_adapters(Adapter(a))] == [a]
+    assert as_adapters([(a, np.float32(0.5))])[0].scale == 0.5
     assert as_adapters(None) == as_adapters(()) == as_adapters([]) == as_adapters({}) == ()
 
 
@@ -277,6 +279,8 @@ def test_ways_to_name_them(files: list[Path]) -> None:
         (5, TypeError),
         ([5], TypeError),
         (("a.gguf", 0.5), TypeError),
+        (b"a.gguf", TypeError),
+        ([(b"a.gguf", 0.5)], TypeError),
         ([("a.gguf", "0.5")], TypeError),
         ([("a.gguf", True)], TypeError),
         ([("a.gguf", 1.0, 2)], TypeError),
@@ -381,6 +385,58 @@ def test_a_failure_is_that_of_its_own(engine: TokenEngine, files: list[Path], mo
     assert good.error is None
     assert [type(g.error) for g in bad] == [MemoryError] * 2
     check_slots(engine, idle=True)
+
+
+def test_one_whose_logits_are_not_finite_fails_alone(smollm2: Model, smollm2_path: Path, tmp_path: Path) -> None:
+    """Without flash attention, NaN in one cell makes what is computed with others beside it NaN."""
+    file = write_lora_for(smollm2_path, tmp_path / "lora.gguf", strength=0.2, rank=8, most=20)
+    sets: list[Any] = [(), [(file, 0.5)], ()]
+    with TokenEngine(smollm2, n_ctx=512, max_resident=6, n_threads=1, flash_attn="disabled") as engine:
+        idle = engine.sequence()
+        generate(engine, idle, ids(30))
+        running = [
+            engine.generate(engine.sequence(adapters=s), ids(30, k), chooser=endless(smollm2), max_tokens=20)
+            for k, s in enumerate(sets)
+        ]
+        left = engine.sequence(adapters=[(file, 1e6)])
+        for bad in (left, left, engine.sequence(adapters=[(file, 1e7)])):
+            failing = engine.generate(bad, ids(20, 9), chooser=Chooser(), max_tokens=5)
+            only = engine.generate(engine.sequence(adapters=bad.adapters), ids(20, 8), chooser=None)  # in the same step
+            engine.wait_for([failing, only])
+            assert isinstance(failing.error, NotFiniteError)
+            assert only.error is None
+            check_slots(engine, idle=False)
+        engine.wait_for(running)
+        assert [g.error for g in running] == [None] * 3
+        assert [g.n_generated for g in running] == [20] * 3
+        assert all(g.cached + g.evaluated == g.n_prompt for g in running)
+        assert generate(engine, idle, ids(30)).error is None
+        assert generate(engine, engine.fork(idle), ids(60)).error is None
+        check_slots(engine, idle=True)
+        assert not engine._scheduler._suspects
+
+
+def test_a_saved_state_with_nan_is_not_used_twice(smollm2: Model, smollm2_path: Path, tmp_path: Path) -> None:
+    """Whose state is spoilt, by whatever it was, is evaluated again without it."""
+    options: dict[str, Any] = {"n_ctx": 256, "max_resident": 2, "n_threads": 1, "flash_attn": "disabled"}
+    with TokenEngine(smollm2, **options) as engine:
+        sequence = engine.sequence()
+        made = generate(engine, sequence, ids(40))
+        state = engine.take_state(sequence, made.target)
+        assert state is not None
+        spoilt = np.frombuffer(bytearray(state.data), np.uint16).copy()
+        spoilt[-4000:] = 0x7E00  # NaN in f16
+        others = [engine.sequence() for _ in range(2)]  # take its place
+        for k, other in enumerate(others):
+            generate(engine, other, ids(40, 1 + k))
+        copy = engine.put_state(replace(state, data=spoilt.tobytes()))
+        assert copy.parked is not None
+        beside = engine.generate(engine.sequence(), ids(30, 2), chooser=endless(smollm2), max_tokens=20)
+        again = engine.generate(copy, [*made.target, 7], chooser=endless(smollm2), max_tokens=10)
+        engine.wait_for([beside, again])
+        assert (beside.error, again.error) == (None, None)
+        assert engine.stats().preempted
+        assert again.tokens == generate(engine, engine.sequence(), [*made.target, 7], 10).tokens
 
 
 def test_none_are_changed_while_a_generation_runs(engine: TokenEngine, files: list[Path]) -> None:

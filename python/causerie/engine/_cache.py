@@ -308,6 +308,14 @@ class Cache:
         if sequence.slot is not None:
             self.disown(sequence.slot, park=False)
 
+    def purge(self) -> None:
+        """Let the memory hold nothing, and zero it: NaN in a cell may spoil what is computed with others beside it."""
+        for slot in self.slots:
+            self.disown(slot, park=False)
+            self.empty(slot)
+        self._memory.clear(data=True)
+        self.pool.compact()
+
     def forget(self, sequence: Sequence) -> None:
         """The sequence is closed: its saved states go, its content stays as a prefix for others."""
         self.saved.forget(sequence)

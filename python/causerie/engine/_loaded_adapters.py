@@ -20,12 +20,16 @@ __all__ = ["LoadedAdapters", "located"]
 
 
 def located(adapters: Iterable[Adapter]) -> tuple[Adapter, ...]:
-    """With absolute paths; what has a name in place of one is fetched. Those with a fingerprint stay as they are.
+    """With absolute paths; "hf:..." is fetched. Those with a fingerprint stay as they are.
 
     Raises:
-        ModelLoadError: there is no such file or name, or it could not be fetched.
+        ModelLoadError, UnsupportedError: it could not be fetched.
     """
-    return tuple(a if a.fingerprint else replace(a, path=resolved(a.path)) for a in adapters)
+    return tuple(a if a.fingerprint else replace(a, path=_absolute(a.path)) for a in adapters)
+
+
+def _absolute(path: str) -> str:
+    return resolved(path) if path.startswith("hf:") else str(Path(path).expanduser().absolute())
 
 
 class LoadedAdapters:
@@ -65,9 +69,8 @@ class LoadedAdapters:
         return replace(adapter, path=str(self._by_fingerprint[adapter.fingerprint].path))
 
     def _load(self, adapter: Adapter) -> Adapter:
-        path = resolved(Path(adapter.path))
-        facts = Path(path).stat()  # one that has changed since is another one
-        file = path, facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+        path = str(Path(adapter.path).absolute())
+        file = _as_it_is(path)
         fingerprint = self._by_file.get(file) or self._opened(path)
         self._by_file[file] = fingerprint
         if adapter.fingerprint and adapter.fingerprint != fingerprint:
@@ -102,3 +105,12 @@ class LoadedAdapters:
         """Free all; the context is closed."""
         while self._by_fingerprint:
             self._by_fingerprint.popitem()[1].close()
+
+
+def _as_it_is(path: str) -> tuple[str | int, ...]:
+    """What tells a file from one that takes its place."""
+    try:
+        facts = Path(path).stat()
+    except OSError:  # opening it will tell
+        return (path,)
+    return path, facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns

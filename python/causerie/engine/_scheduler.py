@@ -136,6 +136,8 @@ class Scheduler(Delivery):
     def _next(self) -> list[Generation]:
         """The step of the first that can have one: of those with the adapters whose turn it is, then of the others."""
         alone = next((g for g in self.active if g.alone and g.placed), None)
+        if self._suspects:
+            alone = self._suspects[0]
         unfinished = len(self.active)
         for candidates in self._turns.groups(self.active) if alone is None else [[alone]]:
             plan = self._fill(candidates)
@@ -234,7 +236,7 @@ class Scheduler(Delivery):
             self._placing.evaluated(generation)
         self._deliver(choosing, results)
         for generation in plan:
-            if generation.chooser is None and self._ends_with(generation):
+            if generation.placed and generation.chooser is None and self._ends_with(generation):
                 self.finish(generation, "length")
         self._together = list(zip(plan, slots, strict=True)) if self._step.repeatable else []
 

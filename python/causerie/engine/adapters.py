@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, TypeAlias
 
 __all__ = ["Adapter", "AdaptersLike", "as_adapters"]
@@ -33,7 +34,9 @@ class Adapter:
     fingerprint: str = ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.scale, bool) or not isinstance(self.scale, (int, float)):
+        if not isinstance(self.path, (str, os.PathLike)):
+            raise TypeError(f"an adapter's path must be a str or a path, not {type(self.path).__name__}")
+        if isinstance(self.scale, bool) or not isinstance(self.scale, Real):
             raise TypeError(f"an adapter's scale must be a number, not {type(self.scale).__name__}")
         if not abs(self.scale) <= _FLOAT_MAX:  # false for nan too
             raise ValueError(f"an adapter's scale must be a finite float32, not {self.scale}")
@@ -54,7 +57,7 @@ def as_adapters(given: AdaptersLike) -> tuple[Adapter, ...]:
         given = (given,)
     if isinstance(given, Mapping):
         given = given.items()
-    if not isinstance(given, Iterable):
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
         raise TypeError(f"adapters must be files, or pairs of file and scale, not {type(given).__name__}")
     return tuple(_as_adapter(each) for each in given)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from causerie.errors import CauserieError, GrammarError, NativeError
+from causerie.errors import CauserieError, GrammarError, NativeError, NotFiniteError
 from causerie.llama import _at_exit as at_exit
 from causerie.llama._evaluation import evaluate
 from causerie.llama._handle import Uncopyable
@@ -287,7 +287,7 @@ def _require_chosen(row: Any, chooser: Chooser) -> None:
     if status == lib.CAUSERIE_ROW_CHOSEN:
         return
     if status == lib.CAUSERIE_ROW_NOT_FINITE:
-        raise ValueError("the logits hold NaN or infinity: there is nothing to choose from")
+        raise NotFiniteError("the logits hold NaN or infinity: there is nothing to choose from")
     if status == lib.CAUSERIE_ROW_UNCHOSEN:
         raise ValueError("no sampler of the chain chose a token: it must end with one that does")
     if status in {lib.CAUSERIE_ROW_NOTHING, lib.CAUSERIE_ROW_GRAMMAR}:
