@@ -46,22 +46,15 @@ class Delivery:
         self._n_ctx = n_ctx
         self._placing = Placing(cache)
         self.active: list[Generation] = []
-        # Whose logits were not finite, maybe because of what is in others' cells: to be evaluated alone.
-        self._suspects: list[Generation] = []
 
     def _deliver(self, choosing: list[Generation], results: list[Chosen | BaseException]) -> None:
         spoiled = False
         for generation, result in zip(choosing, results, strict=True):
             if generation.finish_reason is not None:
                 continue  # it was enough before
-            suspected = generation in self._suspects
             if isinstance(result, NotFiniteError):
                 spoiled = True
-                if not suspected:
-                    self._suspects.append(generation)
-                    continue
-            if suspected:
-                self._suspects.remove(generation)
+                self._cache.saved.forget(generation.sequence)
             if isinstance(result, BaseException):
                 self.fail(generation, result)
             else:
@@ -70,13 +63,11 @@ class Delivery:
             self._start_anew()
 
     def _start_anew(self) -> None:
-        """All are evaluated again, in a memory without NaN; each suspect alone, and without states of its own."""
+        """All are evaluated again, in a memory without NaN."""
         self._cache.purge()
         for generation in self.active:
             self._counters.preempted += generation.placed
             generation.placed = False
-        for generation in self._suspects:
-            self._cache.saved.forget(generation.sequence)
 
     def _take(self, generation: Generation, chosen: Chosen) -> None:
         """One more token that was chosen."""
@@ -140,8 +131,6 @@ class Delivery:
             slot.used = self._cache.clock
         generation.placed = False
         self._placing.forget(generation)
-        if generation in self._suspects:
-            self._suspects.remove(generation)
         if generation.chooser is not None:
             generation.chooser.close()
         generation.ended = time.perf_counter()

@@ -136,8 +136,6 @@ class Scheduler(Delivery):
     def _next(self) -> list[Generation]:
         """The step of the first that can have one: of those with the adapters whose turn it is, then of the others."""
         alone = next((g for g in self.active if g.alone and g.placed), None)
-        if self._suspects:
-            alone = self._suspects[0]
         unfinished = len(self.active)
         for candidates in self._turns.groups(self.active) if alone is None else [[alone]]:
             plan = self._fill(candidates)
