@@ -23,6 +23,7 @@ def write_lora_for(
     rank: int = 4,
     most: int = 4,
     quantised: bool = False,
+    invocation: list[int] | None = None,
 ) -> Path:
     """An adapter for a model's file: of so many of its matrices at most.
 
@@ -35,6 +36,7 @@ def write_lora_for(
         most: matrices to adapt.
         quantised: in Q4_1, for which the rank has to be a multiple of 32, and not in f32: sums of f32 are rounded
             differently for one row and for several.
+        invocation: tokens behind which it is to be applied, as an activated LoRA.
     """
     reader = gguf.GGUFReader(model)
     architecture = reader.fields["general.architecture"].contents()
@@ -45,6 +47,9 @@ def write_lora_for(
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
     writer.add_float32("adapter.lora.alpha", float(rank))
+    if invocation is not None:
+        key = "adapter.alora.invocation_tokens"
+        writer.add_key_value(key, invocation, gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.UINT32)
     for tensor in chosen:
         n_in, n_out = (int(n) for n in tensor.shape)
         for side, shape in (("lora_a", (rank, n_in)), ("lora_b", (n_out, rank))):

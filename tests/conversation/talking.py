@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,6 +108,15 @@ class Oracle:
     def text(self, prompt: Sequence[int], n: int) -> str:
         """What they say."""
         return self.model.vocab.detokenize(self.continuation(prompt, n)[0], special=False)
+
+
+def kill(engine: Any) -> None:
+    """End the helper, and wait until it is known to have ended: its threads go one after the other."""
+    os.kill(engine.helper_pid, signal.SIGKILL)
+    end = time.monotonic() + 15
+    while not engine._remote.lost:
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def fresh(chat: Conversation, engine: Engine) -> Conversation:

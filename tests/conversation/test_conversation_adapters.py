@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from lora_files import write_lora_for
-from talking import EXACT
+from talking import EXACT, kill
 
 from causerie import Adapter, BusyError, Engine, ModelLoadError, StateError
 from causerie.files import Container, write_container
@@ -253,7 +250,5 @@ def test_the_same_in_a_helper(
 def test_another_helper_loads_them_again(isolated: Any, files: list[Path]) -> None:
     chat = isolated.conversation(adapters=files[0])
     before = chat.send(QUESTION, **GREEDY).text
-    os.kill(isolated.helper_pid, signal.SIGKILL)
-    while not isolated._remote.lost:
-        time.sleep(0.01)
+    kill(isolated)
     assert chat.regenerate(**GREEDY).text == before

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from talking import EXACT, HOT
+from talking import EXACT, HOT, kill
 
 from causerie import (
     ClosedError,
@@ -63,15 +63,6 @@ def gone(pid: int, seconds: float = 15) -> bool:
             return False
         time.sleep(0.02)
     return True
-
-
-def kill(engine: Any) -> None:
-    """End the helper, and wait until it is known to have ended: its threads go one after the other."""
-    os.kill(engine.helper_pid, signal.SIGKILL)
-    end = time.monotonic() + 15
-    while not engine._remote.lost:
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from engine_oracle import Program, Reference, check_slots, watch
+from engine_oracle import WIDE, Program, Reference, check_slots, watch
 
 from causerie.engine import TokenEngine
 from causerie.errors import UnsupportedError
@@ -27,12 +27,6 @@ REFUSED = {"dream-dense", "llada-dense", "llada-moe-moe", "rnd1-moe"}  # diffusi
 ONE_AT_A_TIME = {"plamo2-dense"}
 # llama.cpp gives other logits for the same tokens in other batches, in a context with one sequence too.
 UNSTEADY = {"cogvlm-dense"}
-
-WIDE: dict[str, Any] = {
-    "flash_attn": "disabled",
-    "type_k": "f32",
-    "type_v": "f32",
-}  # so that the order of cells makes no difference that could hide an error
 
 ENGINES: tuple[dict[str, Any], ...] = (
     {"n_ctx": 256, "max_resident": 3},

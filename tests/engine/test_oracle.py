@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from engine_oracle import Log, Program, Reference, check_slots, run_programs, watch
+from engine_oracle import KINDS, WIDE, Log, Program, Reference, check_slots, run_programs, small, watch
 
 from causerie.engine import TokenEngine
 from causerie.llama import Chooser, Model, Sampler
@@ -19,36 +19,11 @@ if TYPE_CHECKING:
 
 SEEDS = int(os.environ.get("CAUSERIE_ORACLE_SEEDS", "3"))
 
-# How far logits may be from those of a fresh context. Random weights hardly look back: one wrong token, ten before the
-# last of 60, changes the logits by an NMSE of 6e-7 or more (3e-11 in mamba). The CPU's flash attention rounds as much where cells lie in another order,
-# so there is none here, and the cache is in f32.
-KINDS = {
-    "llama-dense": 1e-11,
-    "gemma3-dense": 1e-9,  # sliding window; ggml looks GELU up in a table of f16
-    "mamba-dense": 1e-12,  # recurrent
-    "falcon-h1-dense": 1e-11,  # hybrid
-}
-WIDE = {"flash_attn": "disabled", "type_k": "f32", "type_v": "f32"}
-
-
-def options(seed: int) -> dict[str, object]:
-    """An engine, small in one way or the other."""
-    r = random.Random(seed)
-    return {
-        "n_ctx": r.choice([256, 300, 512, 1024]),
-        "max_resident": r.choice([1, 2, 3, 6]),
-        "n_batch": r.choice([48, 64, 512]),
-        "n_ubatch": r.choice([8, 32, 48]),
-        "kv_unified": r.random() < 0.7,
-        "parking_bytes": r.choice([0, 3_000_000, 1 << 30]),
-        "swa_full": r.random() < 0.7,
-    }
-
 
 def judge(
     model: Model, reference: Reference, seed: int, words: list[int], operations: int, longest: int, **more: str
 ) -> None:
-    chosen = options(seed)
+    chosen = small(seed)
     with tempfile.TemporaryDirectory() as folder:
         if seed % 2:
             chosen = {**chosen, "parking_bytes": 200_000, "parking_folder": folder, "parking_disk_bytes": 3_000_000}

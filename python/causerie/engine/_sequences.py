@@ -111,7 +111,7 @@ class KeepsSequences:
             ModelLoadError: a file is missing, damaged, no LoRA adapter, or made for another model.
             StateError: an `Adapter` had a fingerprint, and its file has another one; `.expected` and `.found`.
             UnsupportedError: an activated LoRA.
-            TypeError, ValueError: no adapters, the same one twice, or a scale that is not finite.
+            TypeError, ValueError: something else than adapters, the same one twice, or a scale that is not finite.
             BusyError: called from a callback of a step.
         """
         self.require_open()
